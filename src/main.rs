@@ -1,0 +1,3 @@
+//! `toolgate`: arguments in, exit code out.
+
+fn main() {}
