@@ -21,4 +21,6 @@
 //! - Every queue, body, wait and retry has a bound with a name.
 //! - Any doubt denies.
 
+pub mod domain;
+pub mod ports;
 pub mod proto;

@@ -1,0 +1,315 @@
+//! The chain that binds every record to all before it.
+//!
+//! `mac` = HMAC-SHA256(journal key, previous `mac` ‖ record), where both are
+//! bytes: the previous `mac` is 32 of them, and the record is its line without
+//! `,"mac":"…"` and without the line end. Before the first record stands
+//! HMAC-SHA256(journal key, `toolgate-journal-v1\0` ‖ `journal_id`). The key may
+//! change from one record to the next: every record is signed with the key that
+//! was current, and verified with any that is known. Without the key no
+//! record can be edited, removed, inserted or moved, except that the newest
+//! ones can be cut off: that shows only against a [`Head`] kept elsewhere.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::record::{read_record, write_mac, write_record};
+use super::{Digest, Event, RecordFault, Stamp};
+
+/// The key behind the chain.
+///
+/// Holds the HMAC state after the key was absorbed. The state is zeroised on drop.
+#[derive(Clone)]
+pub struct JournalKey {
+    keyed: Hmac<Sha256>,
+}
+
+/// The keys of a chain: the current one signs, all verify.
+#[derive(Debug, Clone)]
+pub struct JournalKeys {
+    current: JournalKey,
+    former: Vec<JournalKey>,
+}
+
+/// The newest record of a journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Head {
+    /// Its place, from 1; 0 before the first.
+    pub sequence: u64,
+    /// Its link, or what stands before the first record.
+    pub mac: Digest,
+}
+
+/// A journal's chain up to its head.
+#[derive(Debug, Clone)]
+pub struct Chain {
+    keys: JournalKeys,
+    journal_id: Arc<str>,
+    head: Head,
+}
+
+/// Why a line does not continue the chain. Never holds a value of the line but its sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ChainFault {
+    /// It was not written here with this key.
+    Broken,
+    /// It reads as a record of another place.
+    Misplaced {
+        /// The place that it claims.
+        found: u64,
+    },
+    /// It was written with this key but is no record of this journal.
+    NotARecord(RecordFault),
+}
+
+impl JournalKey {
+    /// Takes a derived 32-byte key.
+    #[must_use]
+    pub fn new(key: &[u8; 32]) -> Self {
+        let keyed = Hmac::new_from_slice(key)
+            .unwrap_or_else(|_| unreachable!("HMAC takes a key of any length"));
+        Self { keyed }
+    }
+
+    /// What stands before the first record.
+    fn origin(&self, journal_id: &str) -> Digest {
+        let mac = self.mac([b"toolgate-journal-v1\0", journal_id.as_bytes(), b""]);
+        Digest(mac.finalize().into_bytes().into())
+    }
+
+    fn mac(&self, parts: [&[u8]; 3]) -> Hmac<Sha256> {
+        let mut mac = self.keyed.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+impl JournalKeys {
+    /// One key that signs, and those that signed before it.
+    #[must_use]
+    pub fn new(current: JournalKey, former: impl IntoIterator<Item = JournalKey>) -> Self {
+        Self { current, former: former.into_iter().collect() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &JournalKey> {
+        std::iter::once(&self.current).chain(&self.former)
+    }
+}
+
+impl From<JournalKey> for JournalKeys {
+    fn from(key: JournalKey) -> Self {
+        Self::new(key, [])
+    }
+}
+
+impl fmt::Debug for JournalKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JournalKey").finish_non_exhaustive()
+    }
+}
+
+impl Chain {
+    /// The chain of a journal without records.
+    #[must_use]
+    pub fn new(keys: JournalKeys, journal_id: Arc<str>) -> Self {
+        let head = Head { sequence: 0, mac: keys.current.origin(&journal_id) };
+        Self { keys, journal_id, head }
+    }
+
+    /// The newest record.
+    #[must_use]
+    pub const fn head(&self) -> Head {
+        self.head
+    }
+
+    /// The journal.
+    #[must_use]
+    pub const fn journal_id(&self) -> &Arc<str> {
+        &self.journal_id
+    }
+
+    /// Signs an event as the next record and appends its line, with its line end.
+    pub fn append(&mut self, lines: &mut Vec<u8>, event: &Event) -> Stamp {
+        let sequence = self.head.sequence + 1;
+        let start = lines.len();
+        write_record(lines, event, &self.journal_id, sequence);
+        let link = self.keys.current.mac([&self.head.mac.0, &lines[start..], b""]);
+        let mac = Digest(link.finalize().into_bytes().into());
+        write_mac(lines, &mac);
+        lines.push(b'\n');
+        self.head = Head { sequence, mac };
+        Stamp { journal_id: Arc::clone(&self.journal_id), sequence, mac }
+    }
+
+    /// Reads a line, without its end, as the next record.
+    ///
+    /// # Errors
+    ///
+    /// Why it is not the next record; the chain stays where it was.
+    pub fn verify(&mut self, line: &[u8]) -> Result<Event, ChainFault> {
+        let sequence = self.head.sequence + 1;
+        let Some(mac) = self.verified_mac(line) else {
+            // Only to say more about a line that is refused already.
+            return Err(match read_record(line) {
+                Ok((_, stamp)) if stamp.sequence != sequence => {
+                    ChainFault::Misplaced { found: stamp.sequence }
+                }
+                _ => ChainFault::Broken,
+            });
+        };
+        let (event, stamp) = read_record(line).map_err(ChainFault::NotARecord)?;
+        if stamp.sequence != sequence {
+            return Err(ChainFault::Misplaced { found: stamp.sequence });
+        }
+        if stamp.journal_id != self.journal_id {
+            return Err(ChainFault::NotARecord(RecordFault::Field("journal_id")));
+        }
+        self.head = Head { sequence, mac };
+        Ok(event)
+    }
+
+    fn verified_mac(&self, line: &[u8]) -> Option<Digest> {
+        let (line, digits) = line.strip_suffix(b"\"}")?.split_last_chunk::<64>()?;
+        let record = line.strip_suffix(b",\"mac\":\"")?;
+        let mac = Digest::from_hex(str::from_utf8(digits).ok()?)?;
+        let verifies = |key: &JournalKey| {
+            // What stands before the first record depends on the key that signed it.
+            let previous = match self.head.sequence {
+                0 => key.origin(&self.journal_id),
+                _ => self.head.mac,
+            };
+            key.mac([&previous.0, record, b"}"]).verify_slice(&mac.0).is_ok()
+        };
+        self.keys.all().any(verifies).then_some(mac)
+    }
+}
+
+impl fmt::Display for ChainFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken => f.write_str(
+                "the record does not verify: it was edited or inserted, a record before it was \
+                 removed, or the audit secret is not the one it was written with",
+            ),
+            Self::Misplaced { found } => write!(
+                f,
+                "the record of sequence {found} stands here: records were removed, repeated or moved"
+            ),
+            Self::NotARecord(fault) => write!(f, "the record verifies but cannot be read: {fault}"),
+        }
+    }
+}
+
+impl std::error::Error for ChainFault {}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+    use super::super::samples;
+    use super::*;
+
+    fn chain() -> Chain {
+        Chain::new(JournalKey::new(&[7; 32]).into(), "0190a8f0-0000-4000-8000-000000000000".into())
+    }
+
+    /// Three records, each without its line end.
+    fn lines() -> Vec<Vec<u8>> {
+        let mut signed = Vec::new();
+        let mut writer = chain();
+        for event in [samples::started("a"), samples::completed("a"), samples::started("b")] {
+            writer.append(&mut signed, &event);
+        }
+        signed
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    }
+
+    #[test]
+    fn a_link_is_the_hmac_of_the_previous_link_and_the_line_without_it() {
+        fn hmac(parts: &[&[u8]]) -> [u8; 32] {
+            let mut mac = Hmac::<Sha256>::new_from_slice(&[7; 32]).unwrap();
+            for part in parts {
+                mac.update(part);
+            }
+            mac.finalize().into_bytes().into()
+        }
+        let mut previous =
+            hmac(&[b"toolgate-journal-v1\0", b"0190a8f0-0000-4000-8000-000000000000"]);
+        assert_eq!(chain().head(), Head { sequence: 0, mac: Digest(previous) });
+        for line in lines() {
+            let text = String::from_utf8(line).unwrap();
+            let (record, mac) = text.split_once(",\"mac\":\"").unwrap();
+            previous = hmac(&[&previous, record.as_bytes(), b"}"]);
+            assert_eq!(mac, format!("{}\"}}", Digest(previous)));
+        }
+    }
+
+    #[test]
+    fn a_line_verifies_only_in_its_place() {
+        let lines = lines();
+        let mut reader = chain();
+        assert_eq!(reader.verify(&lines[1]), Err(ChainFault::Misplaced { found: 2 }));
+        assert_eq!(reader.verify(&lines[0]), Ok(samples::started("a")));
+        assert_eq!(reader.verify(&lines[0]), Err(ChainFault::Misplaced { found: 1 }));
+        assert_eq!(reader.verify(&lines[1]), Ok(samples::completed("a")));
+        assert_eq!(reader.verify(&lines[2]), Ok(samples::started("b")));
+        assert_eq!(reader.head().sequence, 3);
+    }
+
+    #[test]
+    fn records_of_a_former_key_verify_until_it_is_removed() {
+        let former = lines();
+        let id = chain().journal_id().clone();
+        let (old, new) = (JournalKey::new(&[7; 32]), JournalKey::new(&[8; 32]));
+        let mut rotated = Chain::new(JournalKeys::new(new.clone(), [old]), Arc::clone(&id));
+        for line in &former {
+            assert!(rotated.verify(line).is_ok());
+        }
+        let mut signed = Vec::new();
+        rotated.append(&mut signed, &samples::completed("b"));
+        let signed = signed.strip_suffix(b"\n").unwrap();
+
+        let mut with_both = chain();
+        with_both.keys.former.push(new.clone());
+        for line in &former {
+            assert!(with_both.verify(line).is_ok());
+        }
+        assert_eq!(with_both.clone().verify(signed), Ok(samples::completed("b")));
+        with_both.keys.former.clear();
+        assert_eq!(with_both.verify(signed), Err(ChainFault::Broken));
+        let mut without_old = Chain::new(new.into(), id);
+        assert_eq!(without_old.verify(&former[0]), Err(ChainFault::Broken));
+    }
+
+    #[test]
+    fn every_changed_byte_is_found_and_moves_nothing() {
+        let line = &lines()[0];
+        for at in 0..line.len() {
+            for flip in [0x01, 0x20, 0x80] {
+                let mut edited = line.clone();
+                edited[at] ^= flip;
+                let mut reader = chain();
+                assert!(reader.verify(&edited).is_err(), "byte {at} ^ {flip:#x}");
+                assert_eq!(reader.head().sequence, 0);
+            }
+            assert!(chain().verify(&line[..at]).is_err(), "cut at {at}");
+        }
+    }
+
+    #[test]
+    fn another_key_or_journal_verifies_nothing() {
+        let line = &lines()[0];
+        let mut other =
+            Chain::new(JournalKey::new(&[8; 32]).into(), Arc::clone(chain().journal_id()));
+        assert_eq!(other.verify(line), Err(ChainFault::Broken));
+        let mut other = Chain::new(JournalKey::new(&[7; 32]).into(), "other".into());
+        assert_eq!(other.verify(line), Err(ChainFault::Broken));
+    }
+}

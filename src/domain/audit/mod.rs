@@ -1,0 +1,22 @@
+//! What the audit keeps of a call: keyed digests and counts, never the data.
+
+mod bounded;
+mod chain;
+mod event;
+mod keys;
+mod pairs;
+mod record;
+#[cfg(test)]
+pub(crate) mod samples;
+mod subject;
+
+pub use bounded::{PayloadSummary, bounded, fold_case, summarise};
+pub use chain::{Chain, ChainFault, Head, JournalKey, JournalKeys};
+pub use event::{
+    ClosedSetFault, Event, EventKind, EventOutcome, Stamp, TraceId, is_call_id, is_key_id,
+    is_tool_name,
+};
+pub use keys::{AuditKey, Digest};
+pub use pairs::{OpenPairs, close_lost};
+pub use record::{MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_record};
+pub use subject::{Scope, Subject};

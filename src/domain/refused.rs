@@ -1,0 +1,160 @@
+//! The one table of refused requests: answers that are a status, not a result.
+//!
+//! A status other than OK means that no call of the request was reserved or
+//! started, and leaves no audit pair; it is logged and counted.
+
+/// Why a request was refused as a whole. Stable: the `reason` of `google.rpc.ErrorInfo`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// No credentials, or none that the gate knows.
+    Unauthenticated,
+    /// The caller's role does not include this method.
+    RoleMissing,
+    /// A context field is missing or outside its form.
+    ContextInvalid(&'static str),
+    /// The batch holds no call.
+    BatchEmpty,
+    /// An enum or field outside this version of the contract.
+    RequestInvalid(&'static str),
+    /// The bytes are not a message of this method.
+    Undecodable,
+    /// The message is larger than the server takes.
+    RequestTooLarge,
+    /// More requests run than `limits.in_flight` allows.
+    Overloaded,
+    /// The gate is shutting down.
+    Draining,
+    /// The journal cannot take events.
+    JournalUnavailable,
+    /// A fault inside the gate.
+    Internal,
+}
+
+/// gRPC status codes that refusals use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StatusCode {
+    /// 3
+    InvalidArgument,
+    /// 7
+    PermissionDenied,
+    /// 8
+    ResourceExhausted,
+    /// 13
+    Internal,
+    /// 14
+    Unavailable,
+    /// 16
+    Unauthenticated,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, Copy)]
+pub struct Row {
+    /// The stable `ErrorInfo.reason`.
+    pub reason: &'static str,
+    /// The status code.
+    pub code: StatusCode,
+    /// The status message. Fixed text.
+    pub message: &'static str,
+}
+
+impl Refused {
+    /// One of each, for documentation and tests.
+    pub const ALL: [Self; 11] = [
+        Self::Unauthenticated,
+        Self::RoleMissing,
+        Self::ContextInvalid("tenant_id"),
+        Self::BatchEmpty,
+        Self::RequestInvalid("mode"),
+        Self::Undecodable,
+        Self::RequestTooLarge,
+        Self::Overloaded,
+        Self::Draining,
+        Self::JournalUnavailable,
+        Self::Internal,
+    ];
+
+    /// What the table says.
+    #[must_use]
+    pub const fn row(self) -> Row {
+        use StatusCode as Code;
+        let (reason, code, message) = match self {
+            Self::Unauthenticated => (
+                "UNAUTHENTICATED",
+                Code::Unauthenticated,
+                "send exactly one authorization metadata entry: Bearer and a caller secret that the gate knows",
+            ),
+            Self::RoleMissing => (
+                "ROLE_MISSING",
+                Code::PermissionDenied,
+                "the caller's role does not include this method",
+            ),
+            Self::ContextInvalid(_) => (
+                "CONTEXT_INVALID",
+                Code::InvalidArgument,
+                "a context field is missing or outside its form: 1 to 128 characters without control, format or separator characters",
+            ),
+            Self::BatchEmpty => {
+                ("BATCH_EMPTY", Code::InvalidArgument, "the batch holds no call; send at least one")
+            }
+            Self::RequestInvalid(_) => (
+                "REQUEST_INVALID",
+                Code::InvalidArgument,
+                "a field holds a value that this version of the contract does not have",
+            ),
+            Self::Undecodable => (
+                "UNDECODABLE",
+                Code::InvalidArgument,
+                "the bytes are not a message of this method; check that client and gate share toolgate.v1",
+            ),
+            Self::RequestTooLarge => (
+                "REQUEST_TOO_LARGE",
+                Code::ResourceExhausted,
+                "the request is larger than limits.max_request_bytes",
+            ),
+            Self::Overloaded => (
+                "OVERLOADED",
+                Code::ResourceExhausted,
+                "too many requests run at once; retry after the given delay",
+            ),
+            Self::Draining => (
+                "DRAINING",
+                Code::Unavailable,
+                "the gate is shutting down; retry on another connection",
+            ),
+            Self::JournalUnavailable => (
+                "JOURNAL_UNAVAILABLE",
+                Code::Unavailable,
+                "the audit journal cannot take events now; nothing was run",
+            ),
+            Self::Internal => {
+                ("INTERNAL", Code::Internal, "a fault inside the gate; its log has the place")
+            }
+        };
+        Row { reason, code, message }
+    }
+
+    /// The field that is at fault, where one is.
+    #[must_use]
+    pub const fn field(self) -> Option<&'static str> {
+        match self {
+            Self::ContextInvalid(field) | Self::RequestInvalid(field) => Some(field),
+            _ => None,
+        }
+    }
+}
+
+impl StatusCode {
+    /// The code's canonical name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+        }
+    }
+}
