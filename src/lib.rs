@@ -21,6 +21,7 @@
 //! - Every queue, body, wait and retry has a bound with a name.
 //! - Any doubt denies.
 
+pub mod adapters;
 pub mod domain;
 pub mod ports;
 pub mod proto;

@@ -1,0 +1,278 @@
+//! The journal as files of JSON lines under one directory.
+//!
+//! One thread writes (`writer.rs`); what is on the disk is verified to the last
+//! byte before a gate starts (`recovery.rs`). What holds of an acknowledged
+//! append:
+//!
+//! - [`Durability::Synced`]: its records are on the disk.
+//! - [`Durability::Written`]: its records survive the process. They are synced
+//!   within a second, or 4 MiB, and until then also kept in memory: a failed
+//!   sync costs none of them unless the process dies before they are repeated
+//!   (`segments.rs`) and the system has dropped them.
+//!
+//! An append that failed or was abandoned stays in line, and is written before
+//! anything later.
+
+mod disk;
+mod error;
+mod lock;
+mod manifest;
+mod queue;
+mod recovery;
+mod segments;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+pub use error::OpenError;
+
+use self::disk::{Directory, Disk};
+use self::lock::Lock;
+use self::queue::Queue;
+use self::segments::{Limits, Segments};
+use self::writer::{BackOff, Writer};
+use crate::domain::audit::{Chain, Event, Head, JournalKeys, Stamp};
+use crate::ports::{Durability, Journal, JournalFault};
+
+/// How a journal is opened.
+#[derive(Debug, Clone)]
+pub struct JournalOptions {
+    /// Its directory, made with mode 0700 where it is missing.
+    pub directory: PathBuf,
+    /// The keys of its chain.
+    pub keys: JournalKeys,
+    /// A segment of more bytes is followed by a new one.
+    pub segment_bytes: u64,
+    /// The most events that may be owed, failed ones included.
+    pub queue_events: usize,
+    /// The present time, for a journal that is new.
+    pub now: Timestamp,
+}
+
+/// A journal in files. Dropping it is [`JournalFiles::close`] with five seconds.
+#[derive(Debug)]
+pub struct JournalFiles {
+    queue: Arc<Queue>,
+    stats: Arc<Mutex<JournalStats>>,
+    journal_id: Arc<str>,
+    ended: Mutex<mpsc::Receiver<()>>,
+}
+
+/// What was found when a journal was opened.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The newest record.
+    pub head: Head,
+    /// How many records there are.
+    pub records: u64,
+    /// Bytes that were cut off: a last line that does not verify, and what a
+    /// crash left of the change to a new segment.
+    pub cut_bytes: u64,
+    /// The started events without a completed one, oldest first.
+    pub open: Vec<Event>,
+}
+
+/// What a journal has done since it was opened. Counters only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalStats {
+    /// The newest record that is written.
+    pub head: Head,
+    /// Records written.
+    pub records: u64,
+    /// Groups written.
+    pub commits: u64,
+    /// Time spent on those.
+    pub commit_time: Duration,
+    /// Groups made durable.
+    pub syncs: u64,
+    /// Groups whose writing failed, each try counted.
+    pub failures: u64,
+}
+
+/// A journal that was closed before everything owed could be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unwritten {
+    /// How many events are lost with the process, if they are not just slow.
+    pub events: usize,
+}
+
+/// What nobody needs to turn, but tests.
+#[derive(Debug, Clone, Copy)]
+struct Pace {
+    /// How much may be written and not synced.
+    unsynced_bytes: usize,
+    /// For how long.
+    unsynced_time: Duration,
+    back_off: BackOff,
+}
+
+impl JournalOptions {
+    /// Segments of 64 MiB and a queue of 8,192 events.
+    #[must_use]
+    pub fn new(directory: PathBuf, keys: impl Into<JournalKeys>, now: Timestamp) -> Self {
+        Self {
+            directory,
+            keys: keys.into(),
+            segment_bytes: 64 * 1024 * 1024,
+            queue_events: 8_192,
+            now,
+        }
+    }
+}
+
+impl JournalFiles {
+    /// Locks and verifies a journal, or starts a new one, and starts its writer.
+    ///
+    /// Blocks the thread while it reads everything that was ever written. The
+    /// caller closes the pairs that are open before it serves.
+    ///
+    /// # Errors
+    ///
+    /// See [`OpenError`]. Records that do not verify are never passed over.
+    pub fn open(options: JournalOptions) -> Result<(Self, Recovered), OpenError> {
+        Self::open_on(options, |directory| Box::new(directory), PACE)
+    }
+
+    /// The journal's id.
+    #[must_use]
+    pub const fn id(&self) -> &Arc<str> {
+        &self.journal_id
+    }
+
+    /// The newest record that is written.
+    #[must_use]
+    pub fn head(&self) -> Head {
+        self.stats().head
+    }
+
+    /// What the journal has done so far.
+    #[must_use]
+    pub fn stats(&self) -> JournalStats {
+        *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Events handed over and not yet written.
+    #[must_use]
+    pub fn owed(&self) -> usize {
+        self.queue.owed()
+    }
+
+    /// Takes nothing more ([`JournalFault::Full`] from now on), writes and syncs
+    /// what is owed, and waits for that, at most this long. Blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// What is still owed then.
+    pub fn close(&self, wait: Duration) -> Result<(), Unwritten> {
+        self.queue.close();
+        // Nothing is ever sent: the end of the thread is the message.
+        let _ = self.ended.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(wait);
+        match self.queue.owed() {
+            0 => Ok(()),
+            events => Err(Unwritten { events }),
+        }
+    }
+
+    fn open_on(
+        options: JournalOptions,
+        disk: impl FnOnce(Directory) -> Box<dyn Disk>,
+        pace: Pace,
+    ) -> Result<(Self, Recovered), OpenError> {
+        let directory = Directory::new(options.directory);
+        directory.make().map_err(OpenError::io("making the directory", directory.root()))?;
+        let lock = Lock::take(&directory)?;
+        let (replay, journal_id) = verify(&directory, options.keys, options.now)?;
+        let cut_bytes = replay.cuts.iter().map(|cut| cut.bytes).sum();
+        replay.cuts.iter().try_for_each(recovery::Cut::make)?;
+        let mut disk = disk(directory.clone());
+        let last = match replay.last {
+            None => None,
+            Some((segment, len)) => {
+                let doing = OpenError::io("opening the segment to write", &segment.path);
+                Some((disk.reopen(&segment).map_err(doing)?, len))
+            }
+        };
+
+        let head = replay.chain.head();
+        let limits = Limits {
+            segment_bytes: options.segment_bytes,
+            unsynced_bytes: pace.unsynced_bytes,
+            unsynced_time: pace.unsynced_time,
+        };
+        let segments = Segments::new(disk, limits, head.sequence + 1, last);
+        let queue = Arc::new(Queue::new(options.queue_events));
+        let stats = Arc::new(Mutex::new(JournalStats::at(head)));
+        let writer = Writer::new(
+            Arc::clone(&queue),
+            replay.chain,
+            segments,
+            Arc::clone(&stats),
+            pace.back_off,
+        );
+        let ended =
+            writer.spawn(lock).map_err(OpenError::io("starting the writer", directory.root()))?;
+        let journal = Self { queue, stats, journal_id, ended: Mutex::new(ended) };
+        let open = replay.pairs.into_started();
+        Ok((journal, Recovered { head, records: head.sequence, cut_bytes, open }))
+    }
+}
+
+#[async_trait]
+impl Journal for JournalFiles {
+    async fn append(
+        &self,
+        events: Vec<Arc<Event>>,
+        durability: Durability,
+    ) -> Result<Vec<Stamp>, JournalFault> {
+        events.iter().try_for_each(|event| event.check()).map_err(JournalFault::Rejected)?;
+        self.queue.push(events, durability)?.answer().await
+    }
+
+    fn is_ready(&self) -> bool {
+        self.queue.is_ready()
+    }
+}
+
+impl Drop for JournalFiles {
+    fn drop(&mut self) {
+        if let Err(Unwritten { events }) = self.close(CLOSE_WAIT) {
+            tracing::error!(events, "the journal was closed before all events were written");
+        }
+    }
+}
+
+impl JournalStats {
+    const fn at(head: Head) -> Self {
+        Self { head, records: 0, commits: 0, commit_time: Duration::ZERO, syncs: 0, failures: 0 }
+    }
+}
+
+const PACE: Pace = Pace {
+    unsynced_bytes: 4 * 1024 * 1024,
+    unsynced_time: Duration::from_secs(1),
+    back_off: BackOff { first: Duration::from_millis(100), most: Duration::from_secs(5) },
+};
+const CLOSE_WAIT: Duration = Duration::from_secs(5);
+
+fn verify(
+    directory: &Directory,
+    keys: JournalKeys,
+    now: Timestamp,
+) -> Result<(recovery::Replay, Arc<str>), OpenError> {
+    let folder = directory.segments();
+    let segments =
+        directory.list_segments().map_err(OpenError::io("listing the segments", &folder))?;
+    let journal_id = manifest::read_or_create(directory, !segments.is_empty(), now)?;
+    let replay = recovery::replay(segments, Chain::new(keys, Arc::clone(&journal_id)))?;
+    directory
+        .remove_unpublished()
+        .map_err(OpenError::io("removing an unfinished segment", &folder))?;
+    Ok((replay, journal_id))
+}

@@ -1,0 +1,5 @@
+//! What stands behind the ports: files, sockets and clocks.
+
+pub mod clock;
+pub mod journal;
+pub mod upstream;
