@@ -25,3 +25,4 @@ pub mod adapters;
 pub mod domain;
 pub mod ports;
 pub mod proto;
+pub mod telemetry;

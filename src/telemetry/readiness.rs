@@ -1,0 +1,54 @@
+//! Why the gate would refuse new work, in fixed words.
+
+use std::sync::Arc;
+
+/// Answers what stands in the way of new work now; nothing means ready.
+///
+/// Called for every probe and scrape: it reads state, and neither waits nor tries anything.
+pub type Readiness = Arc<dyn Fn() -> Vec<NotReady> + Send + Sync>;
+
+/// One thing that stands in the way of new work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NotReady {
+    /// The gate has not finished starting.
+    Starting,
+    /// The gate is draining and takes no new work.
+    Draining,
+    /// No policy snapshot is loaded.
+    PolicyMissing,
+    /// The journal does not work, or still owes events.
+    JournalDown,
+    /// The ledger does not work.
+    LedgerDown,
+    /// The clock is behind the ledger's high-water mark.
+    ClockUntrusted,
+}
+
+impl NotReady {
+    /// Every reason, in the order of the enum.
+    pub const ALL: [Self; 6] = [
+        Self::Starting,
+        Self::Draining,
+        Self::PolicyMissing,
+        Self::JournalDown,
+        Self::LedgerDown,
+        Self::ClockUntrusted,
+    ];
+
+    /// The line that a probe reads.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Starting => "starting: the gate has not finished starting",
+            Self::Draining => "draining: the gate is stopping and takes no new calls",
+            Self::PolicyMissing => "policy missing: no policy is loaded",
+            Self::JournalDown => {
+                "journal down: audit events cannot be made durable; look at the data directory"
+            }
+            Self::LedgerDown => "ledger down: the ledger cannot be read or written",
+            Self::ClockUntrusted => {
+                "clock untrusted: the clock is behind the ledger's high-water mark"
+            }
+        }
+    }
+}
