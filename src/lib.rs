@@ -23,6 +23,7 @@
 
 pub mod adapters;
 pub mod domain;
+pub mod gate;
 pub mod ports;
 pub mod proto;
 pub mod telemetry;

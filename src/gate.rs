@@ -1,0 +1,293 @@
+//! The pipeline, top to bottom: the first file to read.
+//!
+//! ```text
+//! authenticate → protocol → admit → authorise → reserve → attempts → close
+//! (grpc/)        └────────────── Batch::run ──────────────────────────┘
+//! ```
+//!
+//! [`Gate::execute`] takes what `grpc/` has authenticated and moves it into one
+//! tracked task, so that nothing depends on the request's future staying alive:
+//! a client that goes away cancels reads and starts nothing more, but every pair
+//! is closed and the in-flight limit counts the task until it has ended.
+//!
+//! The domain decides, the ports act, this file orders.
+
+mod batch;
+mod pair;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::domain::admission::{self, Refusal};
+use crate::domain::audit::{AuditKey, Digest, Event, Scope, Stamp};
+use crate::domain::policy::PolicySnapshot;
+use crate::domain::proposal::{BatchMode, Context, Proposal};
+use crate::domain::reason::{Effect, Reason};
+use crate::domain::refused::Refused;
+use crate::domain::schema::SchemaFault;
+use crate::domain::stages::{Authorised, TraceContext};
+use crate::ports::{Clock, Durability, Journal, Upstream};
+use crate::telemetry::metrics::{Metrics, ToolMetrics};
+
+use batch::Batch;
+
+/// What stands between proposals and everything with an effect.
+pub struct Gate {
+    policy: Arc<PolicySnapshot>,
+    key: AuditKey,
+    read_durability: Durability,
+    ports: Ports,
+    metrics: Metrics,
+    tool_metrics: Arc<ToolMetrics>,
+    in_flight: Arc<Semaphore>,
+    draining: AtomicBool,
+    tasks: TaskTracker,
+    /// Cancelled when the drain's grace is over: the same as every caller gone.
+    abandon: CancellationToken,
+}
+
+/// What the gate acts through.
+#[derive(Clone)]
+pub struct Ports {
+    /// The audit journal.
+    pub journal: Arc<dyn Journal>,
+    /// The registered handlers.
+    pub upstream: Arc<dyn Upstream>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// What the gate is told once, at start.
+pub struct GateOptions {
+    /// The policy in force.
+    pub policy: Arc<PolicySnapshot>,
+    /// The audit key in force.
+    pub key: AuditKey,
+    /// How durable the events of plain reads and refusals must be.
+    pub read_durability: Durability,
+    /// Requests that may run at once.
+    pub in_flight: usize,
+}
+
+/// One authenticated Execute.
+#[derive(Debug)]
+pub struct ExecuteRequest {
+    /// From the authenticated caller.
+    pub context: Arc<Context>,
+    /// How to go on after a failure.
+    pub mode: BatchMode,
+    /// What the model proposed.
+    pub proposals: Vec<Proposal>,
+    /// When the caller stops waiting.
+    pub deadline: Option<Instant>,
+    /// W3C trace context to record and pass on.
+    pub trace: Option<TraceContext>,
+}
+
+/// What became of a batch.
+#[derive(Debug)]
+pub struct BatchReport {
+    /// One for each proposal, in order.
+    pub results: Vec<CallResult>,
+    /// The batch's events in order, delivered or not.
+    pub events: Vec<RecordedEvent>,
+    /// The policy that decided.
+    pub policy_digest: Digest,
+}
+
+/// An event, and where the journal put it, if it did.
+#[derive(Debug, Clone)]
+pub struct RecordedEvent {
+    /// The event.
+    pub event: Arc<Event>,
+    /// Its place in the journal.
+    pub stamp: Option<Stamp>,
+}
+
+/// The answer to one proposal.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallResult {
+    /// The proposal's id; `None` where it was invalid.
+    pub tool_call_id: Option<String>,
+    /// How it ended; `None` where it was never reached.
+    pub end: Option<CallEnd>,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallEnd {
+    /// Why.
+    pub reason: Reason,
+    /// The sentence for the model.
+    pub message: std::borrow::Cow<'static, str>,
+    /// What the schema found.
+    pub faults: Vec<SchemaFault>,
+    /// The handler's result, where it may be shown.
+    pub result_json: Option<String>,
+    /// What it changed.
+    pub effect: Effect,
+    /// Whether its last pair is durable.
+    pub audit: AuditState,
+    /// The last attempt's number; `None` where none was made.
+    pub attempt: Option<u32>,
+}
+
+/// Whether the audit of a result could be made durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditState {
+    /// Both events are in the journal.
+    Recorded,
+    /// The started event is not.
+    StartedFailed,
+    /// The completed event is not; the result is withheld.
+    CompletedFailed,
+}
+
+/// What Execute would answer to one proposal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// It would be relayed.
+    Admitted,
+    /// It would be refused.
+    Refused(Box<Refusal>),
+    /// The batch would be refused for another proposal.
+    NotReached,
+}
+
+impl Gate {
+    /// Puts the pieces together. Starts nothing.
+    #[must_use]
+    pub fn new(options: GateOptions, ports: Ports, metrics: Metrics) -> Arc<Self> {
+        metrics.policy_loaded(options.policy.digest());
+        let names = options.policy.contracts().map(|contract| &*contract.name);
+        Arc::new(Self {
+            tool_metrics: Arc::new(metrics.tools(names)),
+            policy: options.policy,
+            key: options.key,
+            read_durability: options.read_durability,
+            ports,
+            metrics,
+            in_flight: Arc::new(Semaphore::new(options.in_flight)),
+            draining: AtomicBool::new(false),
+            tasks: TaskTracker::new(),
+            abandon: CancellationToken::new(),
+        })
+    }
+
+    /// Decides and runs a batch.
+    ///
+    /// Dropping the future means that the caller has gone: a running read is
+    /// cancelled upstream, nothing else starts, and every open pair is closed.
+    ///
+    /// # Errors
+    ///
+    /// A [`Refused`] means that no call was reserved or started.
+    pub async fn execute(
+        self: &Arc<Self>,
+        request: ExecuteRequest,
+    ) -> Result<BatchReport, Refused> {
+        if request.proposals.is_empty() {
+            return Err(Refused::BatchEmpty);
+        }
+        // Held before the flag is read: a drain that has set it waits for this token.
+        let token = self.tasks.token();
+        if self.is_draining() {
+            return Err(Refused::Draining);
+        }
+        let Ok(permit) = Arc::clone(&self.in_flight).try_acquire_owned() else {
+            self.metrics.request_shed();
+            return Err(Refused::Overloaded);
+        };
+        if !self.ports.journal.is_ready() {
+            return Err(Refused::JournalUnavailable);
+        }
+        let gone = self.abandon.child_token();
+        let batch = Batch::new(Arc::clone(self), request, gone.clone());
+        let held = (permit, token, self.metrics.request_started());
+        let _caller = gone.drop_guard();
+        let task = self.tasks.spawn(async move {
+            let _held = held;
+            batch.run().await
+        });
+        // The batch closes its pairs on panic; this is what is left: the runtime itself going down.
+        task.await.map_err(|_| Refused::Internal)
+    }
+
+    /// Answers what [`Gate::execute`] would, without any effect or event.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::execute`].
+    pub fn check(
+        &self,
+        context: &Arc<Context>,
+        proposals: &[Proposal],
+    ) -> Result<Vec<Verdict>, Refused> {
+        if proposals.is_empty() {
+            return Err(Refused::BatchEmpty);
+        }
+        if self.is_draining() {
+            return Err(Refused::Draining);
+        }
+        let scope = self.scope(Arc::clone(context), None);
+        if let Err(refused) = admission::check_batch(&scope, &self.policy, proposals) {
+            let mut verdicts = vec![Verdict::NotReached; proposals.len()];
+            verdicts[refused.index] = Verdict::Refused(Box::new(refused.refusal));
+            return Ok(verdicts);
+        }
+        let verdict = |proposal| {
+            let authorised = authorise(&scope, &self.policy, proposal);
+            authorised.map_or_else(Verdict::Refused, |_| Verdict::Admitted)
+        };
+        Ok(proposals.iter().map(verdict).collect())
+    }
+
+    /// The policy in force.
+    #[must_use]
+    pub fn policy(&self) -> &Arc<PolicySnapshot> {
+        &self.policy
+    }
+
+    /// Whether new requests are refused for good.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Refuses new requests and waits for the running ones: `grace`, after which
+    /// every caller counts as gone and reads are cancelled, then for as long as
+    /// the last pairs take to close.
+    pub async fn drain(&self, grace: Duration) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            self.abandon.cancel();
+            self.tasks.wait().await;
+        }
+    }
+
+    fn scope(&self, context: Arc<Context>, trace: Option<&TraceContext>) -> Scope {
+        Scope {
+            context,
+            policy_digest: self.policy.digest(),
+            key: self.key.clone(),
+            trace_id: trace.map(|trace| trace.trace_id),
+        }
+    }
+}
+
+/// Admission, then the ticket: everything that is decided without an effect.
+fn authorise(
+    scope: &Scope,
+    policy: &PolicySnapshot,
+    proposal: &Proposal,
+) -> Result<Authorised, Box<Refusal>> {
+    let admitted = admission::admit(scope, policy, proposal)?;
+    Authorised::new(admitted, proposal.ticket.as_deref())
+}
