@@ -24,6 +24,7 @@
 pub mod adapters;
 pub mod domain;
 pub mod gate;
+pub mod grpc;
 pub mod ports;
 pub mod proto;
 pub mod telemetry;

@@ -1,0 +1,11 @@
+//! The public contract on the wire: one file a service, conversions in named files.
+//!
+//! Wire types keep their `proto::` prefix and stop in this room.
+
+pub mod callers;
+mod from_wire;
+mod refusals;
+pub mod server;
+mod status;
+mod to_wire;
+mod tool_gate;

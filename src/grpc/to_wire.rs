@@ -1,0 +1,220 @@
+//! From the domain to wire types.
+
+use jiff::Timestamp;
+
+use crate::domain::admission::Refusal;
+use crate::domain::audit::{Event, EventKind, PayloadSummary};
+use crate::domain::contract::{Contract, ToolEffect};
+use crate::domain::policy::PolicySnapshot;
+use crate::domain::reason::{Effect, Outcome, Reason};
+use crate::domain::schema::SchemaFault;
+use crate::gate::{AuditState, BatchReport, CallEnd, CallResult, RecordedEvent, Verdict};
+use crate::proto;
+
+pub(super) fn execute_response(report: BatchReport) -> proto::ExecuteResponse {
+    proto::ExecuteResponse {
+        results: report.results.into_iter().map(tool_result).collect(),
+        events: report.events.iter().map(audit_event).collect(),
+        policy_digest: report.policy_digest.to_string(),
+    }
+}
+
+pub(super) fn check_response(
+    policy: &PolicySnapshot,
+    ids: impl Iterator<Item = String>,
+    verdicts: Vec<Verdict>,
+) -> proto::CheckResponse {
+    proto::CheckResponse {
+        verdicts: ids.zip(verdicts).map(|(id, verdict)| check_verdict(id, verdict)).collect(),
+        policy_digest: policy.digest().to_string(),
+    }
+}
+
+pub(super) fn list_tools_response(policy: &PolicySnapshot) -> proto::ListToolsResponse {
+    proto::ListToolsResponse {
+        tools: policy.contracts().map(|contract| tool(contract)).collect(),
+        policy_digest: policy.digest().to_string(),
+    }
+}
+
+fn tool(contract: &Contract) -> proto::Tool {
+    let effect = match contract.effect {
+        ToolEffect::Read => proto::ToolEffect::Read,
+        ToolEffect::Write => proto::ToolEffect::Write,
+    };
+    proto::Tool {
+        name: contract.name.to_string(),
+        description: contract.description.clone(),
+        arguments_schema_json: contract.arguments_schema.text().to_owned(),
+        effect: effect.into(),
+        confirmation_required: contract.needs_ticket(),
+        contract_digest: contract.digest.to_string(),
+    }
+}
+
+fn tool_result(result: CallResult) -> proto::ToolResult {
+    let tool_call_id = result.tool_call_id.unwrap_or_default();
+    let Some(end) = result.end else {
+        return proto::ToolResult {
+            tool_call_id,
+            outcome: proto::Outcome::NotRun.into(),
+            effect: proto::Effect::None.into(),
+            message: "This tool call was not reached.".to_owned(),
+            ..proto::ToolResult::default()
+        };
+    };
+    let CallEnd { reason: why, message, faults, result_json, effect: changed, audit, attempt } =
+        end;
+    proto::ToolResult {
+        tool_call_id,
+        outcome: outcome(why.outcome()).into(),
+        reason: reason(why).into(),
+        message: message.into_owned(),
+        result_json: result_json.unwrap_or_default(),
+        faults: faults.into_iter().map(argument_fault).collect(),
+        retryable: why.row().retryable,
+        retry_after: None,
+        remaining: None,
+        effect: effect(changed).into(),
+        audit: audit_state(audit).into(),
+        attempt: attempt.unwrap_or(0),
+    }
+}
+
+fn check_verdict(tool_call_id: String, verdict: Verdict) -> proto::CheckVerdict {
+    match verdict {
+        Verdict::Admitted => {
+            proto::CheckVerdict { tool_call_id, admitted: true, ..proto::CheckVerdict::default() }
+        }
+        Verdict::NotReached => proto::CheckVerdict {
+            tool_call_id,
+            outcome: proto::Outcome::NotRun.into(),
+            ..proto::CheckVerdict::default()
+        },
+        Verdict::Refused(refusal) => refused_verdict(tool_call_id, &refusal),
+    }
+}
+
+fn refused_verdict(tool_call_id: String, refusal: &Refusal) -> proto::CheckVerdict {
+    proto::CheckVerdict {
+        tool_call_id,
+        admitted: false,
+        outcome: outcome(refusal.reason.outcome()).into(),
+        reason: reason(refusal.reason).into(),
+        message: refusal.message().into_owned(),
+        faults: refusal.faults().iter().cloned().map(argument_fault).collect(),
+        retryable: refusal.reason.row().retryable,
+        preview: None,
+    }
+}
+
+fn argument_fault(fault: SchemaFault) -> proto::ArgumentFault {
+    proto::ArgumentFault {
+        pointer: fault.pointer,
+        keyword: fault.keyword,
+        missing: fault.missing.unwrap_or_default(),
+    }
+}
+
+fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
+    let Event { kind, context, .. } = &*recorded.event;
+    let event = &recorded.event;
+    let opened = proto::AuditEvent {
+        event: proto::AuditEventType::ToolCallStarted.into(),
+        time: Some(timestamp(event.time)),
+        request_id: context.request_id.to_string(),
+        user_id: context.user_id.to_string(),
+        tenant_id: context.tenant_id.to_string(),
+        conversation_id: context.conversation_id.to_string(),
+        tool_call_id: event.tool_call_id.to_string(),
+        tool: event.tool.to_string(),
+        suggested_tool_hash: event.suggested_tool_hash.to_string(),
+        attempt: event.attempt,
+        arguments_summary: Some(payload_summary(event.arguments_summary)),
+        arguments_digest: event.arguments_digest.to_string(),
+        model_suggested: true,
+        policy_digest: event.policy_digest.to_string(),
+        audit_key_id: event.audit_key_id.to_string(),
+        trace_id: event.trace_id.map(|id| id.to_string()).unwrap_or_default(),
+        journal_id: recorded
+            .stamp
+            .as_ref()
+            .map(|stamp| stamp.journal_id.to_string())
+            .unwrap_or_default(),
+        sequence: recorded.stamp.as_ref().map(|stamp| stamp.sequence).unwrap_or_default(),
+        mac: recorded.stamp.as_ref().map(|stamp| stamp.mac.to_string()).unwrap_or_default(),
+        ..proto::AuditEvent::default()
+    };
+    match kind {
+        EventKind::Started => opened,
+        EventKind::Completed {
+            reason: why,
+            duration_us,
+            result_summary,
+            result_digest,
+            effect: changed,
+        } => proto::AuditEvent {
+            event: proto::AuditEventType::ToolCallCompleted.into(),
+            outcome: outcome(why.outcome()).into(),
+            reason: reason(*why).into(),
+            duration_ms: std::time::Duration::from_micros(*duration_us).as_secs_f64() * 1e3,
+            result_summary: result_summary.map(payload_summary),
+            result_digest: result_digest.map(|digest| digest.to_string()).unwrap_or_default(),
+            effect: effect(*changed).into(),
+            ..opened
+        },
+    }
+}
+
+const fn payload_summary(summary: PayloadSummary) -> proto::PayloadSummary {
+    proto::PayloadSummary {
+        field_count: summary.field_count,
+        scalar_count: summary.scalar_count,
+        collection_count: summary.collection_count,
+        redacted_field_count: summary.redacted_field_count,
+        content_field_count: summary.content_field_count,
+        identifier_field_count: summary.identifier_field_count,
+    }
+}
+
+fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+    // A negative fraction belongs to the second before (google.protobuf.Timestamp).
+    let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
+    if nanos < 0 {
+        seconds -= 1;
+        nanos += 1_000_000_000;
+    }
+    prost_types::Timestamp { seconds, nanos }
+}
+
+const fn outcome(outcome: Outcome) -> proto::Outcome {
+    match outcome {
+        Outcome::Validation => proto::Outcome::Validation,
+        Outcome::Denied => proto::Outcome::Denied,
+        Outcome::Timeout => proto::Outcome::Timeout,
+        Outcome::Success => proto::Outcome::Success,
+        Outcome::Error => proto::Outcome::Error,
+    }
+}
+
+const fn effect(effect: Effect) -> proto::Effect {
+    match effect {
+        Effect::None => proto::Effect::None,
+        Effect::Applied => proto::Effect::Applied,
+        Effect::Unknown => proto::Effect::Unknown,
+    }
+}
+
+const fn audit_state(state: AuditState) -> proto::AuditState {
+    match state {
+        AuditState::Recorded => proto::AuditState::Recorded,
+        AuditState::StartedFailed => proto::AuditState::StartedFailed,
+        AuditState::CompletedFailed => proto::AuditState::CompletedFailed,
+    }
+}
+
+/// The wire enum carries the table's codes; a test holds the two together.
+fn reason(reason: Reason) -> proto::Reason {
+    proto::Reason::from_str_name(&format!("REASON_{}", reason.code()))
+        .unwrap_or(proto::Reason::Internal)
+}

@@ -1,0 +1,82 @@
+//! `toolgate.v1.ToolGate`.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tonic::{Extensions, Request, Response, Status};
+
+use super::callers::Caller;
+use super::{from_wire, to_wire};
+use crate::domain::audit::is_call_id;
+use crate::domain::caller::Rpc;
+use crate::domain::proposal::Proposal;
+use crate::domain::refused::Refused;
+use crate::gate::{ExecuteRequest, Gate};
+use crate::proto;
+
+/// What a chatbot backend calls with the proposals of its model.
+pub(super) struct ToolGateService {
+    gate: Arc<Gate>,
+}
+
+impl ToolGateService {
+    pub(super) const fn new(gate: Arc<Gate>) -> Self {
+        Self { gate }
+    }
+}
+
+#[tonic::async_trait]
+impl proto::tool_gate_server::ToolGate for ToolGateService {
+    async fn execute(
+        &self,
+        request: Request<proto::ExecuteRequest>,
+    ) -> Result<Response<proto::ExecuteResponse>, Status> {
+        let received = Instant::now();
+        let (metadata, extensions, message) = request.into_parts();
+        require(&extensions, Rpc::Execute)?;
+        let request = ExecuteRequest {
+            context: from_wire::context(message.context)?,
+            mode: from_wire::mode(message.mode)?,
+            proposals: proposals(message.calls),
+            deadline: from_wire::time_allowed(&metadata)
+                .and_then(|time| received.checked_add(time)),
+            trace: from_wire::trace(&metadata),
+        };
+        let report = self.gate.execute(request).await?;
+        Ok(Response::new(to_wire::execute_response(report)))
+    }
+
+    async fn check(
+        &self,
+        request: Request<proto::CheckRequest>,
+    ) -> Result<Response<proto::CheckResponse>, Status> {
+        let (_, extensions, message) = request.into_parts();
+        require(&extensions, Rpc::Check)?;
+        let context = from_wire::context(message.context)?;
+        let proposals = proposals(message.calls);
+        let verdicts = self.gate.check(&context, &proposals)?;
+        let ids = proposals.into_iter().map(|proposal| match proposal.tool_call_id {
+            id if is_call_id(&id) => id,
+            _ => String::new(),
+        });
+        Ok(Response::new(to_wire::check_response(self.gate.policy(), ids, verdicts)))
+    }
+
+    async fn list_tools(
+        &self,
+        request: Request<proto::ListToolsRequest>,
+    ) -> Result<Response<proto::ListToolsResponse>, Status> {
+        let (_, extensions, message) = request.into_parts();
+        require(&extensions, Rpc::ListTools)?;
+        from_wire::context(message.context)?;
+        Ok(Response::new(to_wire::list_tools_response(self.gate.policy())))
+    }
+}
+
+fn require(extensions: &Extensions, rpc: Rpc) -> Result<(), Refused> {
+    extensions.get::<Caller>().ok_or(Refused::Unauthenticated)?.require(rpc)
+}
+
+fn proposals(calls: Vec<proto::ToolCall>) -> Vec<Proposal> {
+    calls.into_iter().map(Proposal::from).collect()
+}
