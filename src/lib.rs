@@ -22,6 +22,7 @@
 //! - Any doubt denies.
 
 pub mod adapters;
+pub mod config;
 pub mod domain;
 pub mod gate;
 pub mod grpc;

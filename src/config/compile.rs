@@ -1,0 +1,506 @@
+//! From `toolgate.yaml` to a configuration that can be started, or to every fault
+//! of it and of the policy it names.
+//!
+//! `docs/configuration.md` is the reference; a test holds it and [`FIELDS`] together.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use tracing::level_filters::LevelFilter;
+
+use super::fault::{Fault, Faults};
+use super::fields::{Fields, text_of};
+use super::policy::{self, Loaded, Surroundings};
+use super::secrets::{Secret, SecretFault};
+use crate::adapters::upstream::{Endpoint, UpstreamConfig};
+use crate::domain::audit::is_key_id;
+use crate::domain::caller::Role;
+use crate::domain::refusal::{Code, Finding};
+use crate::grpc::server::TransportLimits;
+use crate::ports::Durability;
+
+/// Every field of the configuration, by its place. For the reference and its test.
+pub const FIELDS: &[(&str, &[&str])] = &[
+    ("", &TOP),
+    ("/data", &DATA),
+    ("/audit", &AUDIT),
+    ("/audit/keys/*", &KEY),
+    ("/callers/*", &CALLER),
+    ("/upstreams/*", &UPSTREAM),
+    ("/limits", &LIMITS),
+    ("/log", &LOG),
+];
+
+const TOP: [&str; 11] = [
+    "apiVersion",
+    "kind",
+    "listeners",
+    "admin",
+    "policy",
+    "data",
+    "audit",
+    "callers",
+    "upstreams",
+    "limits",
+    "log",
+];
+const DATA: [&str; 2] = ["directory", "persistence"];
+const AUDIT: [&str; 3] = ["keys", "sync", "segment_bytes"];
+const KEY: [&str; 2] = ["id", "file"];
+const CALLER: [&str; 2] = ["role", "secret_file"];
+const UPSTREAM: [&str; 2] = ["endpoint", "connect_timeout"];
+const LIMITS: [&str; 6] = [
+    "in_flight",
+    "max_request_bytes",
+    "max_connections",
+    "max_streams_per_connection",
+    "journal_queue_events",
+    "drain",
+];
+const LOG: [&str; 1] = ["level"];
+
+/// A configuration and policy without a fault.
+#[derive(Debug)]
+pub struct Config {
+    /// Where clients reach the gate.
+    pub listeners: Vec<ListenAt>,
+    /// Where metrics and probes are.
+    pub admin: SocketAddr,
+    /// The policy.
+    pub policy: Loaded,
+    /// The data directory.
+    pub data: PathBuf,
+    /// Whether it outlives the pod.
+    pub persistent: bool,
+    /// The secrets behind digests and chain.
+    pub audit_secrets: AuditSecrets,
+    /// How durable the events of plain reads and refusals are.
+    pub read_durability: Durability,
+    /// Bytes of a journal segment.
+    pub segment_bytes: u64,
+    /// Who may call.
+    pub callers: Vec<(Role, Secret)>,
+    /// The registered handlers.
+    pub upstreams: BTreeMap<String, UpstreamConfig>,
+    /// Requests at once.
+    pub in_flight: usize,
+    /// Events that may wait for the journal's writer.
+    pub journal_queue_events: usize,
+    /// Bounds of each listener.
+    pub transport: TransportLimits,
+    /// How long running requests may take after SIGTERM.
+    pub drain: Duration,
+    /// How much is logged.
+    pub log_level: LevelFilter,
+}
+
+/// The secrets behind the audit's digests and chain, with their ids.
+#[derive(Debug)]
+pub struct AuditSecrets {
+    /// Digests and signs.
+    pub current: (Arc<str>, Secret),
+    /// Still verify older records.
+    pub former: Vec<(Arc<str>, Secret)>,
+}
+
+/// Where a listener binds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenAt {
+    /// Loopback TCP.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+}
+
+/// Compiles a configuration and loads the policy it names. Paths are relative to `file`.
+///
+/// # Errors
+///
+/// Every fault of both.
+pub fn compile(document: &Value, file: &Path) -> Result<Config, Faults> {
+    let mut compiler = Compiler { file, findings: Vec::new(), policy_faults: Vec::new() };
+    let config = compiler.config(document);
+    let name = file.to_string_lossy();
+    let mut faults = compiler.policy_faults;
+    faults.extend(compiler.findings.into_iter().map(|finding| Fault::new(&name, finding)));
+    match (config, Faults::collect(faults)) {
+        (_, Some(faults)) => Err(faults),
+        (Some(config), None) => Ok(config),
+        (None, None) => unreachable!("what is missing was found to be missing"),
+    }
+}
+
+struct Compiler<'a> {
+    file: &'a Path,
+    findings: Vec<Finding>,
+    policy_faults: Vec<Fault>,
+}
+
+impl Compiler<'_> {
+    /// Every part is compiled before any may be missing, so that all faults are found.
+    fn config(&mut self, document: &Value) -> Option<Config> {
+        let top = self.fields(document, "", &TOP)?;
+        self.kind(&top);
+        let listeners = self.listeners(&top);
+        let admin = self.admin(&top);
+        let data = self.data(&top);
+        let audit = self.audit(&top);
+        let callers = self.callers(&top);
+        if let Some(audit) = &audit {
+            self.shared_secrets(&audit.keys, &callers);
+        }
+        let upstreams = self.upstreams(&top);
+        let limits = self.limits(&top);
+        let log_level = self.log_level(&top);
+        let persistent = data.as_ref().is_some_and(|(_, persistent)| *persistent);
+        let policy = self.policy(&top, persistent);
+
+        let (data, persistent) = data?;
+        let audit = audit?;
+        let mut keys = audit.keys.into_iter();
+        let limits = limits?;
+        Some(Config {
+            listeners,
+            admin: admin?,
+            policy: policy?,
+            data,
+            persistent,
+            audit_secrets: AuditSecrets { current: keys.next()?, former: keys.collect() },
+            read_durability: audit.read_durability,
+            segment_bytes: audit.segment_bytes,
+            callers,
+            upstreams: upstreams?,
+            in_flight: limits.in_flight,
+            journal_queue_events: limits.journal_queue_events,
+            transport: limits.transport,
+            drain: limits.drain,
+            log_level,
+        })
+    }
+
+    fn kind(&mut self, top: &Fields<'_>) {
+        let is = |name, wanted| top.get(name).and_then(Value::as_str) == Some(wanted);
+        if !is("apiVersion", policy::API_VERSION) || !is("kind", "Gate") {
+            self.find(
+                "/kind",
+                Code::UnknownKind,
+                "this is no configuration of a gate",
+                format!("begin the file with apiVersion: {} and kind: Gate", policy::API_VERSION),
+            );
+        }
+    }
+
+    fn listeners(&mut self, top: &Fields<'_>) -> Vec<ListenAt> {
+        let items = top.list("listeners", &mut self.findings);
+        if items.is_empty() {
+            self.find(
+                "/listeners",
+                Code::MissingField,
+                "there is no listener",
+                "add listeners: [unix:/run/toolgate/toolgate.sock] or [127.0.0.1:7443]",
+            );
+        }
+        items.into_iter().filter_map(|(pointer, item)| self.listener(&pointer, item)).collect()
+    }
+
+    fn listener(&mut self, pointer: &str, item: &Value) -> Option<ListenAt> {
+        let text = text_of(item, pointer, &mut self.findings)?;
+        if let Some(path) = text.strip_prefix("unix:") {
+            return Some(ListenAt::Unix(self.relative(path)));
+        }
+        let address = self.address(pointer, text)?;
+        if !address.ip().is_loopback() {
+            self.find(pointer, Code::InsecureAddress, "the address can be reached from other machines, and callers there could not be authenticated over TLS", "use unix:/run/toolgate/toolgate.sock, 127.0.0.1 or [::1]");
+        }
+        Some(ListenAt::Tcp(address))
+    }
+
+    fn admin(&mut self, top: &Fields<'_>) -> Option<SocketAddr> {
+        let text = top.required_text("admin", &mut self.findings)?;
+        self.address("/admin", text)
+    }
+
+    fn address(&mut self, pointer: &str, text: &str) -> Option<SocketAddr> {
+        let address = text.parse().ok();
+        if address.is_none() {
+            self.find(
+                pointer,
+                Code::InvalidValue,
+                "this is no address",
+                "write an IP address and a port, such as 127.0.0.1:9464",
+            );
+        }
+        address
+    }
+
+    fn data(&mut self, top: &Fields<'_>) -> Option<(PathBuf, bool)> {
+        let value = top.required("data", &mut self.findings)?;
+        let fields = self.fields(value, "/data", &DATA)?;
+        let directory = fields.required_text("directory", &mut self.findings);
+        fields.required("persistence", &mut self.findings);
+        let words = [("ephemeral", false), ("persistent", true)];
+        let persistent = fields.word("persistence", &words, &mut self.findings);
+        Some((self.relative(directory?), persistent?))
+    }
+
+    fn audit(&mut self, top: &Fields<'_>) -> Option<Audit> {
+        let value = top.required("audit", &mut self.findings)?;
+        let fields = self.fields(value, "/audit", &AUDIT)?;
+        let words = [("records", Durability::Written), ("all", Durability::Synced)];
+        let read_durability =
+            fields.word("sync", &words, &mut self.findings).unwrap_or(Durability::Written);
+        let segment_bytes =
+            fields.number("segment_bytes", 64 << 20, 64 << 10..=1 << 40, &mut self.findings);
+        Some(Audit { keys: self.keys(&fields), read_durability, segment_bytes })
+    }
+
+    fn keys(&mut self, audit: &Fields<'_>) -> Vec<(Arc<str>, Secret)> {
+        let items = audit.list("keys", &mut self.findings);
+        if items.is_empty() {
+            self.find(
+                "/audit/keys",
+                Code::MissingField,
+                "there is no audit key",
+                "make one with toolgate keygen FILE and add keys: [{id: …, file: FILE}]",
+            );
+        }
+        let mut keys: Vec<(Arc<str>, Secret)> = Vec::with_capacity(items.len());
+        for (pointer, item) in items {
+            let Some(fields) = self.fields(item, &pointer, &KEY) else { continue };
+            let id = fields.required_text("id", &mut self.findings).unwrap_or("");
+            if !is_key_id(id) {
+                self.find(
+                    fields.at("id"),
+                    Code::InvalidValue,
+                    "the id is outside its form",
+                    "use 1 to 64 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+                );
+            } else if keys.iter().any(|(other, _)| **other == *id) {
+                self.find(
+                    fields.at("id"),
+                    Code::InvalidValue,
+                    "the id is used twice",
+                    "give every key its own id",
+                );
+            }
+            if let Some(secret) = self.secret(&fields, "file") {
+                keys.push((id.into(), secret));
+            }
+        }
+        keys
+    }
+
+    fn callers(&mut self, top: &Fields<'_>) -> Vec<(Role, Secret)> {
+        let items = top.list("callers", &mut self.findings);
+        if items.is_empty() {
+            self.find("/callers", Code::MissingField, "nobody may call", "make a secret with toolgate keygen FILE and add callers: [{role: proposer, secret_file: FILE}]");
+        }
+        let mut callers = Vec::with_capacity(items.len());
+        for (pointer, item) in items {
+            let Some(fields) = self.fields(item, &pointer, &CALLER) else { continue };
+            fields.required("role", &mut self.findings);
+            let role = fields.word(
+                "role",
+                &Role::ALL.map(|role| (role.as_str(), role)),
+                &mut self.findings,
+            );
+            let Some(secret) = self.secret(&fields, "secret_file") else { continue };
+            if let Err(fault) = secret.as_credential() {
+                self.secret_fault(fields.at("secret_file"), &fault);
+            }
+            callers.extend(role.map(|role| (role, secret)));
+        }
+        callers
+    }
+
+    fn secret(&mut self, fields: &Fields<'_>, name: &str) -> Option<Secret> {
+        let path = fields.required_text(name, &mut self.findings)?;
+        Secret::read(&self.relative(path))
+            .map_err(|fault| self.secret_fault(fields.at(name), &fault))
+            .ok()
+    }
+
+    fn secret_fault(&mut self, pointer: String, fault: &SecretFault) {
+        self.find(pointer, Code::SecretRefused, fault.to_string(), fault.mend());
+    }
+
+    /// One secret for two purposes would let the holder of one act as the other.
+    fn shared_secrets(&mut self, keys: &[(Arc<str>, Secret)], callers: &[(Role, Secret)]) {
+        let keys = keys.iter().map(|(id, secret)| (format!("the audit key {id}"), secret));
+        let callers = callers
+            .iter()
+            .map(|(role, secret)| (format!("a caller of role {}", role.as_str()), secret));
+        let all: Vec<_> = keys.chain(callers).collect();
+        for (index, (name, secret)) in all.iter().enumerate() {
+            if let Some((other, _)) =
+                all[..index].iter().find(|(_, other)| other.is_same_as(secret))
+            {
+                self.find(
+                    "/callers",
+                    Code::SecretRefused,
+                    format!("{other} and {name} share one secret"),
+                    "give each its own: toolgate keygen FILE",
+                );
+            }
+        }
+    }
+
+    fn upstreams(&mut self, top: &Fields<'_>) -> Option<BTreeMap<String, UpstreamConfig>> {
+        let value = top.required("upstreams", &mut self.findings)?;
+        let Value::Object(members) = value else {
+            self.find(
+                "/upstreams",
+                Code::WrongType,
+                "this must be a mapping",
+                "write upstreams: {NAME: {endpoint: http://127.0.0.1:7500}}",
+            );
+            return None;
+        };
+        let mut upstreams = BTreeMap::new();
+        for (name, value) in members {
+            let pointer = crate::domain::schema::join("/upstreams", [name.as_str()]);
+            if !is_key_id(name) {
+                self.find(
+                    &pointer,
+                    Code::InvalidValue,
+                    "the upstream's name is outside its form",
+                    "use 1 to 64 of A-Z a-z 0-9 _ . - and begin with a letter or digit",
+                );
+            }
+            let Some(fields) = self.fields(value, &pointer, &UPSTREAM) else { continue };
+            let connect_timeout = fields.duration(
+                "connect_timeout",
+                Duration::from_secs(1),
+                Duration::from_millis(1)..=Duration::from_mins(1),
+                &mut self.findings,
+            );
+            let Some(endpoint) = fields.required_text("endpoint", &mut self.findings) else {
+                continue;
+            };
+            match endpoint.parse::<Endpoint>() {
+                Ok(endpoint) => {
+                    upstreams.insert(
+                        name.clone(),
+                        UpstreamConfig { connect_timeout, ..UpstreamConfig::new(endpoint) },
+                    );
+                }
+                Err(fault) => self.find(
+                    fields.at("endpoint"),
+                    Code::InvalidValue,
+                    fault.to_string(),
+                    "write http://HOST:PORT or unix:/PATH",
+                ),
+            }
+        }
+        Some(upstreams)
+    }
+
+    fn limits(&mut self, top: &Fields<'_>) -> Option<Limits> {
+        let none = Value::Object(serde_json::Map::new());
+        let fields = self.fields(top.get("limits").unwrap_or(&none), "/limits", &LIMITS)?;
+        let mut number =
+            |name, default, bounds| fields.number(name, default, bounds, &mut self.findings);
+        let transport = TransportLimits {
+            max_request_bytes: to_usize(number("max_request_bytes", 1 << 20, 1 << 10..=64 << 20)),
+            max_connections: to_usize(number("max_connections", 1_024, 1..=65_536)),
+            max_streams_per_connection: u32::try_from(number(
+                "max_streams_per_connection",
+                256,
+                1..=65_536,
+            ))
+            .ok()?,
+        };
+        let in_flight = to_usize(number("in_flight", 256, 1..=65_536));
+        let journal_queue_events = to_usize(number("journal_queue_events", 8_192, 64..=1 << 20));
+        let bounds = Duration::from_millis(1)..=Duration::from_mins(10);
+        let drain = fields.duration("drain", Duration::from_secs(20), bounds, &mut self.findings);
+        Some(Limits { in_flight, journal_queue_events, transport, drain })
+    }
+
+    fn log_level(&mut self, top: &Fields<'_>) -> LevelFilter {
+        let levels = [
+            ("error", LevelFilter::ERROR),
+            ("warn", LevelFilter::WARN),
+            ("info", LevelFilter::INFO),
+            ("debug", LevelFilter::DEBUG),
+        ];
+        let level = top
+            .get("log")
+            .and_then(|value| self.fields(value, "/log", &LOG))
+            .and_then(|fields| fields.word("level", &levels, &mut self.findings));
+        level.unwrap_or(LevelFilter::INFO)
+    }
+
+    fn policy(&mut self, top: &Fields<'_>, persistent: bool) -> Option<Loaded> {
+        let directory = top.required_text("policy", &mut self.findings)?;
+        let registered = top.get("upstreams").and_then(Value::as_object);
+        let surroundings = Surroundings {
+            upstreams: registered.into_iter().flatten().map(|(name, _)| name.clone()).collect(),
+            persistent,
+            ..Surroundings::default()
+        };
+        let directory = self.relative(directory);
+        match policy::load(&directory, &surroundings) {
+            Ok(loaded) => Some(loaded),
+            Err(faults) => {
+                self.policy_faults = faults.within(&directory);
+                None
+            }
+        }
+    }
+
+    fn fields<'v>(
+        &mut self,
+        value: &'v Value,
+        pointer: &str,
+        known: &[&str],
+    ) -> Option<Fields<'v>> {
+        Fields::of(value, pointer, known, &mut self.findings)
+    }
+
+    fn relative(&self, path: impl AsRef<Path>) -> PathBuf {
+        self.file.parent().unwrap_or(Path::new("")).join(path)
+    }
+
+    fn find(
+        &mut self,
+        pointer: impl Into<String>,
+        code: Code,
+        problem: impl Into<String>,
+        mend: impl Into<String>,
+    ) {
+        self.findings.push(Finding::new(pointer, code, problem, mend));
+    }
+}
+
+struct Audit {
+    keys: Vec<(Arc<str>, Secret)>,
+    read_durability: Durability,
+    segment_bytes: u64,
+}
+
+struct Limits {
+    in_flight: usize,
+    journal_queue_events: usize,
+    transport: TransportLimits,
+    drain: Duration,
+}
+
+/// Bounds keep every number far below any `usize`.
+fn to_usize(number: u64) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+impl fmt::Display for ListenAt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
