@@ -22,6 +22,8 @@
 //! - Any doubt denies.
 
 pub mod adapters;
+pub mod app;
+pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod gate;

@@ -1,3 +1,10 @@
 //! `toolgate`: arguments in, exit code out.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use toolgate::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

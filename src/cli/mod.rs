@@ -1,0 +1,113 @@
+//! The command line: one file a subcommand.
+//!
+//! Exit codes: 0 done, 1 the answer is no (a fault found, a case that disagrees,
+//! a gate that cannot start), 2 wrong usage.
+
+pub mod check;
+pub mod conform;
+pub mod demo;
+pub mod keygen;
+pub mod sample_upstream;
+pub mod serve;
+
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Decides which tool calls proposed by a language model may take effect.
+#[derive(Debug, Parser)]
+#[command(version, about, after_help = AFTER_HELP)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  toolgate demo                             see it work, with a sample upstream
+  toolgate keygen keys/audit keys/proposer  make secret files, mode 0600
+  toolgate check toolgate.yaml              every fault of configuration and policy at once
+  toolgate serve --config toolgate.yaml     serve until SIGTERM, then drain";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve until SIGTERM or SIGINT, then drain
+    Serve(serve::Serve),
+    /// Print every fault of a configuration and its policy
+    Check(check::Check),
+    /// Write new secret files, readable by their owner alone
+    Keygen(keygen::Keygen),
+    /// Check vector files for canonical form and digests
+    Conform {
+        /// Files of one JSON case a line
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+    },
+    /// Play a gated conversation against a sample upstream
+    Demo(demo::Demo),
+    /// Serve the demo's upstream alone
+    SampleUpstream(sample_upstream::SampleUpstream),
+}
+
+impl Cli {
+    /// Runs the subcommand.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let done = match self.command {
+            Command::Serve(serve) => serve.run(),
+            Command::Check(check) => check.run(),
+            Command::Keygen(keygen) => keygen.run(),
+            Command::Conform { files } => {
+                conform::run(&files, &mut io::stdout().lock()).map_err(Failure::from)
+            }
+            Command::Demo(demo) => demo.run(),
+            Command::SampleUpstream(upstream) => upstream.run(),
+        };
+        match done {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(1),
+            Err(failure) => {
+                // Nothing is left to do where even this cannot be written.
+                drop(writeln!(io::stderr().lock(), "toolgate: {failure}"));
+                ExitCode::from(1)
+            }
+        }
+    }
+}
+
+/// Why a subcommand could not do its work: a text for the operator.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    /// A failure with its text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut text = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        Self(text)
+    }
+}
+
+/// A runtime for a subcommand that serves or calls.
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
+}

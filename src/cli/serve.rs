@@ -1,0 +1,52 @@
+//! `toolgate serve`: serve until told to stop, then drain.
+
+use std::path::PathBuf;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Failure, runtime};
+use crate::app::Running;
+use crate::config;
+use crate::telemetry::logs;
+
+/// Serves the configuration.
+#[derive(Debug, clap::Args)]
+pub struct Serve {
+    /// The configuration file
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl Serve {
+    /// Serves until SIGTERM or SIGINT, then drains.
+    ///
+    /// # Errors
+    ///
+    /// Every fault of the configuration, or why the gate could not start.
+    pub fn run(self) -> Result<bool, Failure> {
+        let config = config::load(&self.config)
+            .map_err(|faults| Failure::new(format!("the configuration has faults\n{faults}")))?;
+        logs::init(std::io::stderr(), config.log_level)?;
+        for warning in &config.policy.warnings {
+            tracing::warn!(
+                file = warning.file,
+                pointer = warning.pointer,
+                fault = warning.code.name(),
+                "policy warning",
+            );
+        }
+        runtime()?.block_on(async {
+            let mut terminate = signal(SignalKind::terminate())?;
+            let mut interrupt = signal(SignalKind::interrupt())?;
+            let running = Running::start(config).await?;
+            let signal = tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            };
+            tracing::info!(signal, "draining");
+            running.stop().await;
+            tracing::info!("stopped");
+            Ok(true)
+        })
+    }
+}
