@@ -1,0 +1,289 @@
+//! Behaviours of the gate as data: every file of `tests/cases/gate/`.
+//!
+//! A case holds a batch, scripts for handlers and journal, and what must come of
+//! it: results, audit events in order, and what the handlers saw. Time is
+//! paused, so durations are exact.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::time::Instant;
+use toolgate::domain::audit::{AuditKey, Event, EventKind};
+use toolgate::domain::proposal::{BatchMode, Context, Proposal};
+use toolgate::gate::{BatchReport, ExecuteRequest, Gate, GateOptions, Ports};
+use toolgate::ports::Durability;
+use toolgate::telemetry::metrics::Metrics;
+
+use crate::support::fakes::{Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock};
+use crate::support::policies;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Case {
+    behaviour: String,
+    #[serde(default)]
+    mode: Mode,
+    deadline_ms: Option<u64>,
+    calls: Vec<Call>,
+    #[serde(default)]
+    handlers: BTreeMap<String, Vec<Handler>>,
+    #[serde(default)]
+    journal: Vec<JournalStep>,
+    results: Vec<String>,
+    events: Vec<String>,
+    #[serde(default)]
+    seen: Vec<String>,
+    #[serde(default)]
+    cancelled: usize,
+}
+
+#[derive(Debug, Default, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Mode {
+    #[default]
+    StopOnFailure,
+    Continue,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Call {
+    id: String,
+    tool: String,
+    #[serde(default = "empty_object")]
+    arguments: String,
+    attempt: Option<u32>,
+    ticket: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum Handler {
+    Answer(String),
+    AnswerAfterMs(u64, String),
+    Status(String),
+    Unavailable,
+    Malformed,
+    Hang,
+    Panic,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum JournalStep {
+    Take,
+    Fail,
+    Full,
+    Reject,
+    Hang,
+}
+
+fn empty_object() -> String {
+    "{}".to_owned()
+}
+
+#[test]
+fn every_case_behaves_as_written() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/gate");
+    let mut files: Vec<_> = std::fs::read_dir(&directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
+        .collect();
+    files.sort();
+    let mut count = 0;
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let cases: Vec<Case> = serde_saphyr::from_str(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        for case in cases {
+            count += 1;
+            let name =
+                format!("{}: {}", file.file_name().unwrap().to_string_lossy(), case.behaviour);
+            if let Err(difference) = play(case) {
+                wrong.push(format!("{name}\n{difference}"));
+            }
+        }
+    }
+    assert!(count >= 40, "only {count} cases were found");
+    assert!(wrong.is_empty(), "{} of {count} cases\n\n{}", wrong.len(), wrong.join("\n\n"));
+}
+
+fn play(case: Case) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(async move {
+        let journal =
+            Arc::new(ScriptedJournal::new(case.journal.iter().copied().map(JournalAct::from)));
+        let upstream = Arc::new(ScriptedUpstream::new(
+            case.handlers
+                .into_iter()
+                .map(|(tool, acts)| (tool, acts.into_iter().map(Act::from).collect())),
+        ));
+        let policy = policies::cases();
+        let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
+        let gate = Gate::new(
+            GateOptions {
+                policy,
+                key: AuditKey::new("audit-1".into(), &[9; 32]),
+                read_durability: Durability::Written,
+                in_flight: 4,
+            },
+            Ports {
+                journal: journal.clone(),
+                upstream: upstream.clone(),
+                clock: Arc::new(SteppedClock::new()),
+            },
+            metrics,
+        );
+        let request = ExecuteRequest {
+            context: Arc::new(Context {
+                request_id: "request-1".into(),
+                user_id: "user-1".into(),
+                tenant_id: "tenant-1".into(),
+                conversation_id: "conversation-1".into(),
+            }),
+            mode: case.mode.into(),
+            proposals: case.calls.into_iter().map(Proposal::from).collect(),
+            deadline: case.deadline_ms.map(|ms| Instant::now() + Duration::from_millis(ms)),
+            trace: None,
+        };
+        let report =
+            gate.execute(request).await.map_err(|refused| format!("  refused: {refused:?}"))?;
+        let seen = upstream.seen();
+        let seen = seen.iter().map(|seen| {
+            let ms = seen.timeout.as_millis();
+            format!(
+                "{} {} {} {} {ms}ms",
+                seen.tool_call_id, seen.tool, seen.attempt, seen.arguments_json
+            )
+        });
+        let mut differences = String::new();
+        compare(&mut differences, "results", &case.results, &results(&report));
+        compare(&mut differences, "events", &case.events, &events(&report));
+        compare(&mut differences, "seen", &case.seen, &seen.collect::<Vec<_>>());
+        if upstream.cancelled() != case.cancelled {
+            differences.push_str(&format!(
+                "  cancelled: wanted {}, got {}\n",
+                case.cancelled,
+                upstream.cancelled()
+            ));
+        }
+        if differences.is_empty() { Ok(()) } else { Err(differences) }
+    })
+}
+
+fn compare(differences: &mut String, what: &str, wanted: &[String], got: &[String]) {
+    if wanted != got {
+        let list = |lines: &[String]| {
+            lines.iter().map(|line| format!("    - {line}\n")).collect::<String>()
+        };
+        differences.push_str(&format!("  {what} wanted:\n{}  got:\n{}", list(wanted), list(got)));
+    }
+}
+
+/// `ID OUTCOME REASON [attempt N] [audit] [faults] [= result]`, or `ID not_run`.
+fn results(report: &BatchReport) -> Vec<String> {
+    let line = |result: &toolgate::gate::CallResult| {
+        let id = result.tool_call_id.as_deref().unwrap_or("-");
+        let Some(end) = &result.end else { return format!("{id} not_run") };
+        let mut line = format!("{id} {} {}", end.reason.outcome(), end.reason);
+        if let Some(attempt) = end.attempt {
+            line.push_str(&format!(" attempt {attempt}"));
+        }
+        if end.audit != toolgate::gate::AuditState::Recorded {
+            line.push_str(&format!(" {:?}", end.audit));
+        }
+        for fault in &end.faults {
+            line.push_str(&format!(
+                " [{} {}{}]",
+                fault.pointer,
+                fault.keyword,
+                fault.missing.iter().map(|name| format!(" {name}")).collect::<String>()
+            ));
+        }
+        if let Some(result) = &end.result_json {
+            line.push_str(&format!(" = {result}"));
+        }
+        line
+    };
+    report.results.iter().map(line).collect()
+}
+
+/// `ID TOOL ATTEMPT started`, or `ID TOOL ATTEMPT OUTCOME REASON MS`; `(undelivered)` behind one without a stamp.
+fn events(report: &BatchReport) -> Vec<String> {
+    let line = |recorded: &toolgate::gate::RecordedEvent| {
+        let Event { tool_call_id, tool, attempt, .. } = &*recorded.event;
+        let mut line = format!("{tool_call_id} {tool} {attempt} ");
+        match recorded.event.kind {
+            EventKind::Started => line.push_str("started"),
+            EventKind::Completed { reason, duration_us, .. } => {
+                line.push_str(&format!("{} {reason} {}ms", reason.outcome(), duration_us / 1000));
+            }
+        }
+        if recorded.stamp.is_none() {
+            line.push_str(" (undelivered)");
+        }
+        line
+    };
+    report.events.iter().map(line).collect()
+}
+
+impl From<Mode> for BatchMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::StopOnFailure => Self::StopOnFailure,
+            Mode::Continue => Self::Continue,
+        }
+    }
+}
+
+impl From<Call> for Proposal {
+    fn from(call: Call) -> Self {
+        Self {
+            tool_call_id: call.id,
+            name: call.tool,
+            arguments_json: call.arguments,
+            attempt: call.attempt,
+            ticket: call.ticket,
+        }
+    }
+}
+
+impl From<Handler> for Act {
+    fn from(handler: Handler) -> Self {
+        match handler {
+            Handler::Answer(text) => Self::Answer(text),
+            Handler::AnswerAfterMs(ms, text) => Self::AnswerAfter(Duration::from_millis(ms), text),
+            Handler::Status(code) => Self::Status(match code.as_str() {
+                "DEADLINE_EXCEEDED" => "DEADLINE_EXCEEDED",
+                "CANCELLED" => "CANCELLED",
+                "INTERNAL" => "INTERNAL",
+                _ => panic!("no such status in the cases"),
+            }),
+            Handler::Unavailable => Self::Unavailable,
+            Handler::Malformed => Self::Malformed,
+            Handler::Hang => Self::Hang,
+            Handler::Panic => Self::Panic,
+        }
+    }
+}
+
+impl From<JournalStep> for JournalAct {
+    fn from(step: JournalStep) -> Self {
+        match step {
+            JournalStep::Take => Self::Take,
+            JournalStep::Fail => Self::Fail,
+            JournalStep::Full => Self::Full,
+            JournalStep::Reject => Self::Reject,
+            JournalStep::Hang => Self::Hang,
+        }
+    }
+}
