@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tonic_health::server::HealthReporter;
 
 use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{JournalFiles, JournalOptions, OpenError, Recovered};
@@ -21,6 +22,7 @@ use crate::gate::{Gate, GateOptions, Ports};
 use crate::grpc::callers::Callers;
 use crate::grpc::server::{Listener, Services};
 use crate::ports::{Clock, Durability, Journal};
+use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
 use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
@@ -30,6 +32,9 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 
 /// How long the journal gets to write what it owes at the end.
 const JOURNAL_GRACE: Duration = Duration::from_secs(5);
+
+/// How soon gRPC health follows the gate's readiness.
+const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What HKDF derives from an audit secret (semantics, section 6).
 const AUDIT_PURPOSE: &str = "toolgate/audit/v1";
@@ -46,7 +51,8 @@ pub struct Running {
     stop_admin: CancellationToken,
     servers: JoinSet<Result<(), tonic::transport::Error>>,
     admin_server: JoinHandle<()>,
-    health: tonic_health::server::HealthReporter,
+    health: HealthReporter,
+    follow_readiness: JoinHandle<()>,
 }
 
 /// Why a gate did not start.
@@ -125,13 +131,14 @@ impl Running {
         let callers = Arc::new(Callers::new(credentials(&config.callers)));
         let (services, health) =
             Services::new(Arc::clone(&gate), callers, metrics.clone(), config.transport);
-        health.set_serving::<crate::proto::tool_gate_server::ToolGateServer<()>>().await;
         let stop_serving = CancellationToken::new();
         let stop_admin = CancellationToken::new();
         let mut servers = JoinSet::new();
         for listener in listeners {
             servers.spawn(services.clone().serve(listener, stop_serving.clone()));
         }
+        let follow_readiness =
+            tokio::spawn(follow_readiness(health.clone(), Arc::clone(&readiness)));
         let admin_server =
             tokio::spawn(admin::serve(admin_listener, metrics, readiness, stop_admin.clone()));
         for listener in &addresses {
@@ -156,6 +163,7 @@ impl Running {
             servers,
             admin_server,
             health,
+            follow_readiness,
         })
     }
 
@@ -174,7 +182,8 @@ impl Running {
     /// Drains: readiness off and new calls refused, running ones finish within
     /// their grace, then connections close and the journal is flushed.
     pub async fn stop(mut self) {
-        self.health.set_not_serving::<crate::proto::tool_gate_server::ToolGateServer<()>>().await;
+        self.follow_readiness.abort();
+        self.health.set_not_serving::<ToolGateServer<()>>().await;
         self.gate.drain(self.drain).await;
         self.stop_serving.cancel();
         let closed = tokio::time::timeout(CLOSE_GRACE, async {
@@ -252,6 +261,19 @@ async fn bind(addresses: &[ListenAt]) -> Result<Vec<Listener>, StartError> {
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
     listener.local_addr().map_err(|source| StartError::Bind { address: "admin".to_owned(), source })
+}
+
+/// Lets gRPC health say what `/readyz` says.
+async fn follow_readiness(health: HealthReporter, readiness: Readiness) {
+    let mut interval = tokio::time::interval(HEALTH_INTERVAL);
+    loop {
+        interval.tick().await;
+        if readiness().is_empty() {
+            health.set_serving::<ToolGateServer<()>>().await;
+        } else {
+            health.set_not_serving::<ToolGateServer<()>>().await;
+        }
+    }
 }
 
 fn readiness(gate: &Arc<Gate>, journal: &Arc<JournalFiles>) -> Readiness {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
-use tonic::metadata::MetadataMap;
 
 use crate::domain::caller::{Role, Rpc};
 use crate::domain::refused::Refused;
@@ -39,12 +40,12 @@ impl Callers {
     /// # Errors
     ///
     /// `UNAUTHENTICATED` where it is absent, repeated, of another scheme or unknown.
-    pub fn authenticate(&self, metadata: &MetadataMap) -> Result<Caller, Refused> {
-        let mut entries = metadata.get_all("authorization").iter();
+    pub fn authenticate(&self, headers: &HeaderMap) -> Result<Caller, Refused> {
+        let mut entries = headers.get_all(AUTHORIZATION).iter();
         let (Some(entry), None) = (entries.next(), entries.next()) else {
             return Err(Refused::Unauthenticated);
         };
-        let credential = bearer(entry.as_encoded_bytes()).ok_or(Refused::Unauthenticated)?;
+        let credential = bearer(entry.as_bytes()).ok_or(Refused::Unauthenticated)?;
         let shown: [u8; 32] = Sha256::digest(credential).into();
         // Every known secret is compared, in constant time, so that timing tells nothing of them.
         let mut role = None;

@@ -56,8 +56,7 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let rpc = rpc_name(request.uri().path());
         let metrics = self.metrics.clone();
-        let metadata = tonic::metadata::MetadataMap::from_headers(request.headers().clone());
-        match self.callers.authenticate(&metadata) {
+        match self.callers.authenticate(request.headers()) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 let answer = self.inner.call(request);

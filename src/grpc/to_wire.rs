@@ -1,5 +1,7 @@
 //! From the domain to wire types.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 
 use crate::domain::admission::Refusal;
@@ -213,8 +215,30 @@ const fn audit_state(state: AuditState) -> proto::AuditState {
     }
 }
 
-/// The wire enum carries the table's codes; a test holds the two together.
+/// The wire enum carries the codes of the domain's table: looked up once, in its order.
+static REASONS: LazyLock<Vec<proto::Reason>> = LazyLock::new(|| {
+    let wire = |reason: &Reason| {
+        let name = format!("REASON_{}", reason.code());
+        proto::Reason::from_str_name(&name)
+            .unwrap_or_else(|| unreachable!("a test holds the enum and the table together"))
+    };
+    Reason::ALL.iter().map(wire).collect()
+});
+
 fn reason(reason: Reason) -> proto::Reason {
-    proto::Reason::from_str_name(&format!("REASON_{}", reason.code()))
-        .unwrap_or(proto::Reason::Internal)
+    REASONS[reason as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wire_has_every_reason_of_the_table_and_no_other() {
+        for known in Reason::ALL {
+            assert_eq!(reason(*known).as_str_name(), format!("REASON_{}", known.code()));
+        }
+        let on_the_wire = (1..1_000).filter_map(|number| proto::Reason::try_from(number).ok());
+        assert_eq!(on_the_wire.count(), Reason::ALL.len());
+    }
 }
