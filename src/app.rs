@@ -9,6 +9,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tonic::server::NamedService;
+use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::adapters::clock::SystemClock;
@@ -24,7 +26,7 @@ use crate::grpc::server::{Listener, Services};
 use crate::ports::{Clock, Durability, Journal};
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
-use crate::telemetry::metrics::{Metrics, MetricsError};
+use crate::telemetry::metrics::{Metrics, MetricsError, ToolMetrics};
 use crate::telemetry::readiness::{NotReady, Readiness};
 
 /// How long idle connections get to close once every request has ended.
@@ -35,6 +37,10 @@ const JOURNAL_GRACE: Duration = Duration::from_secs(5);
 
 /// How soon gRPC health follows the gate's readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Lost pairs that one append closes. There may be more of them than the smallest
+/// `limits.journal_queue_events` takes at once.
+const CLOSED_AT_ONCE: usize = 32;
 
 /// What HKDF derives from an audit secret (semantics, section 6).
 const AUDIT_PURPOSE: &str = "toolgate/audit/v1";
@@ -94,10 +100,11 @@ impl Running {
         };
         let (journal, recovered) = JournalFiles::open(options).map_err(StartError::Journal)?;
         let journal = Arc::new(journal);
-        close_open_pairs(&*journal, recovered, &*clock).await?;
 
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
+        let tool_metrics = metrics.tools(policy.contracts().map(|contract| &*contract.name));
+        close_open_pairs(&*journal, recovered, &*clock, &tool_metrics).await?;
         let upstreams =
             config.upstreams.into_iter().map(|(name, upstream)| (name.into(), upstream));
         let gate = Gate::new(
@@ -183,7 +190,7 @@ impl Running {
     /// their grace, then connections close and the journal is flushed.
     pub async fn stop(mut self) {
         self.follow_readiness.abort();
-        self.health.set_not_serving::<ToolGateServer<()>>().await;
+        tell_health(&self.health, false).await;
         self.gate.drain(self.drain).await;
         self.stop_serving.cancel();
         let closed = tokio::time::timeout(CLOSE_GRACE, async {
@@ -208,7 +215,11 @@ impl Running {
 }
 
 /// Writes and confirmed reads wait for the ledger; a gate that cannot run them does not offer them.
-fn refuse_what_needs_a_ledger(policy: &PolicySnapshot) -> Result<(), StartError> {
+///
+/// # Errors
+///
+/// [`StartError::NeedsLedger`] with the first tool that does.
+pub fn refuse_what_needs_a_ledger(policy: &PolicySnapshot) -> Result<(), StartError> {
     match policy.contracts().find(|contract| contract.needs_record()) {
         Some(contract) => Err(StartError::NeedsLedger(Arc::clone(&contract.name))),
         None => Ok(()),
@@ -228,10 +239,12 @@ fn credentials(callers: &[(Role, Secret)]) -> impl Iterator<Item = (Role, &[u8])
     callers.iter().filter_map(|(role, secret)| Some((*role, secret.as_credential().ok()?)))
 }
 
+/// Closes and counts what a killed process left open.
 async fn close_open_pairs(
     journal: &dyn Journal,
     recovered: Recovered,
     clock: &dyn Clock,
+    tool_metrics: &ToolMetrics,
 ) -> Result<(), StartError> {
     if recovered.cut_bytes > 0 {
         tracing::warn!(bytes = recovered.cut_bytes, "a torn tail of the journal was cut");
@@ -241,7 +254,15 @@ async fn close_open_pairs(
     }
     let lost: Vec<_> = close_lost(&recovered.open, clock.now()).into_iter().map(Arc::new).collect();
     tracing::warn!(count = lost.len(), "closing the pairs that a killed process left open");
-    journal.append(lost, Durability::Synced).await.map_err(|_| StartError::Recovery)?;
+    for some in lost.chunks(CLOSED_AT_ONCE) {
+        journal
+            .append(some.to_vec(), Durability::Synced)
+            .await
+            .map_err(|_| StartError::Recovery)?;
+    }
+    for event in &lost {
+        tool_metrics.completed(event);
+    }
     Ok(())
 }
 
@@ -268,11 +289,15 @@ async fn follow_readiness(health: HealthReporter, readiness: Readiness) {
     let mut interval = tokio::time::interval(HEALTH_INTERVAL);
     loop {
         interval.tick().await;
-        if readiness().is_empty() {
-            health.set_serving::<ToolGateServer<()>>().await;
-        } else {
-            health.set_not_serving::<ToolGateServer<()>>().await;
-        }
+        tell_health(&health, readiness().is_empty()).await;
+    }
+}
+
+/// Of the service, and of the server as a whole, which a probe without a name asks for.
+async fn tell_health(health: &HealthReporter, is_ready: bool) {
+    let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+    for service in [<ToolGateServer<()> as NamedService>::NAME, ""] {
+        health.set_service_status(service, status).await;
     }
 }
 

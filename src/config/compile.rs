@@ -153,9 +153,7 @@ impl Compiler<'_> {
         let data = self.data(&top);
         let audit = self.audit(&top);
         let callers = self.callers(&top);
-        if let Some(audit) = &audit {
-            self.shared_secrets(&audit.keys, &callers);
-        }
+        self.shared_secrets(audit.as_ref().map_or(&[], |audit| &audit.keys), &callers);
         let upstreams = self.upstreams(&top);
         let limits = self.limits(&top);
         let log_level = self.log_level(&top);

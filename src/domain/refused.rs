@@ -20,6 +20,8 @@ pub enum Refused {
     Undecodable,
     /// The message is larger than the server takes.
     RequestTooLarge,
+    /// No such method, or none in this encoding.
+    NotServed,
     /// More requests run than `limits.in_flight` allows.
     Overloaded,
     /// The gate is shutting down.
@@ -39,6 +41,8 @@ pub enum StatusCode {
     PermissionDenied,
     /// 8
     ResourceExhausted,
+    /// 12
+    Unimplemented,
     /// 13
     Internal,
     /// 14
@@ -60,7 +64,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::ContextInvalid("tenant_id"),
@@ -68,6 +72,7 @@ impl Refused {
         Self::RequestInvalid("mode"),
         Self::Undecodable,
         Self::RequestTooLarge,
+        Self::NotServed,
         Self::Overloaded,
         Self::Draining,
         Self::JournalUnavailable,
@@ -112,6 +117,11 @@ impl Refused {
                 Code::ResourceExhausted,
                 "the request is larger than limits.max_request_bytes",
             ),
+            Self::NotServed => (
+                "NOT_SERVED",
+                Code::Unimplemented,
+                "this version does not serve the method, or not in this encoding; reflection lists what it serves",
+            ),
             Self::Overloaded => (
                 "OVERLOADED",
                 Code::ResourceExhausted,
@@ -152,6 +162,7 @@ impl StatusCode {
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::Unimplemented => "UNIMPLEMENTED",
             Self::Internal => "INTERNAL",
             Self::Unavailable => "UNAVAILABLE",
             Self::Unauthenticated => "UNAUTHENTICATED",

@@ -54,9 +54,11 @@ where
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let rpc = rpc_name(request.uri().path());
+        let served = rpc_name(request.uri().path());
+        let rpc = served.unwrap_or("other");
         let metrics = self.metrics.clone();
-        match self.callers.authenticate(request.headers()) {
+        let caller = self.callers.authenticate(request.headers());
+        match caller.and_then(|caller| served.map(|_| caller).ok_or(Refused::NotServed)) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);
                 let answer = self.inner.call(request);
@@ -90,17 +92,19 @@ fn watch(rpc: &'static str, metrics: &Metrics, response: Response<Body>) -> Resp
     if made_here.is_some() { response } else { Status::from(refused).into_http() }
 }
 
-/// What tonic's own refusals mean; `None` for a method that does not exist.
+/// What tonic's own refusals mean; `None` where the transport ended the request.
 const fn made_by_tonic(code: Code) -> Option<Refused> {
     match code {
         Code::OutOfRange | Code::ResourceExhausted => Some(Refused::RequestTooLarge),
         Code::Internal | Code::InvalidArgument | Code::Unknown => Some(Refused::Undecodable),
+        // The encoding: methods that do not exist never come as far as tonic.
+        Code::Unimplemented => Some(Refused::NotServed),
         _ => None,
     }
 }
 
-/// The method as a label: one of the table's, never the caller's text.
-fn rpc_name(path: &str) -> &'static str {
+/// The served method as a label: one of the table's, never the caller's text.
+fn rpc_name(path: &str) -> Option<&'static str> {
     let method = path.rsplit('/').next().unwrap_or_default();
-    Rpc::ALL.iter().map(|rpc| rpc.name()).find(|name| *name == method).unwrap_or("other")
+    Rpc::ALL.iter().map(|rpc| rpc.name()).find(|name| *name == method)
 }

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use crate::domain::admission::Refusal;
-use crate::domain::audit::{Event, EventKind, PayloadSummary};
+use crate::domain::audit::{Event, EventKind, MAX_DURATION_US, PayloadSummary};
 use crate::domain::contract::{Contract, ToolEffect};
 use crate::domain::policy::PolicySnapshot;
 use crate::domain::reason::{Effect, Outcome, Reason};
@@ -159,7 +159,7 @@ fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
             event: proto::AuditEventType::ToolCallCompleted.into(),
             outcome: outcome(why.outcome()).into(),
             reason: reason(*why).into(),
-            duration_ms: std::time::Duration::from_micros(*duration_us).as_secs_f64() * 1e3,
+            duration_ms: milliseconds(*duration_us),
             result_summary: result_summary.map(payload_summary),
             result_digest: result_digest.map(|digest| digest.to_string()).unwrap_or_default(),
             effect: effect(*changed).into(),
@@ -177,6 +177,12 @@ const fn payload_summary(summary: PayloadSummary) -> proto::PayloadSummary {
         content_field_count: summary.content_field_count,
         identifier_field_count: summary.identifier_field_count,
     }
+}
+
+/// The double next to the decimal that the journal writes.
+#[allow(clippy::cast_precision_loss, reason = "up to the bound a double keeps every microsecond")]
+fn milliseconds(microseconds: u64) -> f64 {
+    microseconds.min(MAX_DURATION_US) as f64 / 1e3
 }
 
 fn timestamp(time: Timestamp) -> prost_types::Timestamp {

@@ -27,9 +27,10 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 ///
 /// Each takes a registered or checked name, a number, a fixed word, or the text of one of the
 /// gate's own errors; none takes what a model, a user or an upstream wrote.
-pub const FIELDS: [&str; 46] = [
+pub const FIELDS: [&str; 47] = [
     "address",
     "attempt",
+    "attempts",
     "audit_key_id",
     "bytes",
     "call",

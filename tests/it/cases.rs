@@ -5,6 +5,7 @@
 //! paused, so durations are exact.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,9 @@ use serde::Deserialize;
 use tokio::time::Instant;
 use toolgate::domain::audit::{AuditKey, Event, EventKind};
 use toolgate::domain::proposal::{BatchMode, Context, Proposal};
-use toolgate::gate::{BatchReport, ExecuteRequest, Gate, GateOptions, Ports};
+use toolgate::gate::{
+    AuditState, BatchReport, CallResult, ExecuteRequest, Gate, GateOptions, Ports, RecordedEvent,
+};
 use toolgate::ports::Durability;
 use toolgate::telemetry::metrics::Metrics;
 
@@ -170,70 +173,74 @@ fn play(case: Case) -> Result<(), String> {
         compare(&mut differences, "events", &case.events, &events(&report));
         compare(&mut differences, "seen", &case.seen, &seen.collect::<Vec<_>>());
         if upstream.cancelled() != case.cancelled {
-            differences.push_str(&format!(
-                "  cancelled: wanted {}, got {}\n",
-                case.cancelled,
-                upstream.cancelled()
-            ));
+            let (wanted, got) = (case.cancelled, upstream.cancelled());
+            writeln!(differences, "  cancelled: wanted {wanted}, got {got}").unwrap();
         }
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     })
 }
 
 fn compare(differences: &mut String, what: &str, wanted: &[String], got: &[String]) {
+    let list = |out: &mut String, lines: &[String]| {
+        for line in lines {
+            writeln!(out, "    - {line}").unwrap();
+        }
+    };
     if wanted != got {
-        let list = |lines: &[String]| {
-            lines.iter().map(|line| format!("    - {line}\n")).collect::<String>()
-        };
-        differences.push_str(&format!("  {what} wanted:\n{}  got:\n{}", list(wanted), list(got)));
+        writeln!(differences, "  {what} wanted:").unwrap();
+        list(differences, wanted);
+        writeln!(differences, "  got:").unwrap();
+        list(differences, got);
     }
 }
 
 /// `ID OUTCOME REASON [attempt N] [audit] [faults] [= result]`, or `ID not_run`.
 fn results(report: &BatchReport) -> Vec<String> {
-    let line = |result: &toolgate::gate::CallResult| {
-        let id = result.tool_call_id.as_deref().unwrap_or("-");
-        let Some(end) = &result.end else { return format!("{id} not_run") };
-        let mut line = format!("{id} {} {}", end.reason.outcome(), end.reason);
-        if let Some(attempt) = end.attempt {
-            line.push_str(&format!(" attempt {attempt}"));
+    report.results.iter().map(result).collect()
+}
+
+fn result(result: &CallResult) -> String {
+    let id = result.tool_call_id.as_deref().unwrap_or("-");
+    let Some(end) = &result.end else { return format!("{id} not_run") };
+    let mut line = format!("{id} {} {}", end.reason.outcome(), end.reason);
+    if let Some(attempt) = end.attempt {
+        write!(line, " attempt {attempt}").unwrap();
+    }
+    if end.audit != AuditState::Recorded {
+        write!(line, " {:?}", end.audit).unwrap();
+    }
+    for fault in &end.faults {
+        write!(line, " [{} {}", fault.pointer, fault.keyword).unwrap();
+        if let Some(name) = &fault.missing {
+            write!(line, " {name}").unwrap();
         }
-        if end.audit != toolgate::gate::AuditState::Recorded {
-            line.push_str(&format!(" {:?}", end.audit));
-        }
-        for fault in &end.faults {
-            line.push_str(&format!(
-                " [{} {}{}]",
-                fault.pointer,
-                fault.keyword,
-                fault.missing.iter().map(|name| format!(" {name}")).collect::<String>()
-            ));
-        }
-        if let Some(result) = &end.result_json {
-            line.push_str(&format!(" = {result}"));
-        }
-        line
-    };
-    report.results.iter().map(line).collect()
+        line.push(']');
+    }
+    if let Some(result) = &end.result_json {
+        write!(line, " = {result}").unwrap();
+    }
+    line
 }
 
 /// `ID TOOL ATTEMPT started`, or `ID TOOL ATTEMPT OUTCOME REASON MS`; `(undelivered)` behind one without a stamp.
 fn events(report: &BatchReport) -> Vec<String> {
-    let line = |recorded: &toolgate::gate::RecordedEvent| {
-        let Event { tool_call_id, tool, attempt, .. } = &*recorded.event;
-        let mut line = format!("{tool_call_id} {tool} {attempt} ");
-        match recorded.event.kind {
-            EventKind::Started => line.push_str("started"),
-            EventKind::Completed { reason, duration_us, .. } => {
-                line.push_str(&format!("{} {reason} {}ms", reason.outcome(), duration_us / 1000));
-            }
+    report.events.iter().map(event).collect()
+}
+
+fn event(recorded: &RecordedEvent) -> String {
+    let Event { tool_call_id, tool, attempt, .. } = &*recorded.event;
+    let mut line = format!("{tool_call_id} {tool} {attempt} ");
+    match recorded.event.kind {
+        EventKind::Started => line.push_str("started"),
+        EventKind::Completed { reason, duration_us, .. } => {
+            let ms = duration_us / 1000;
+            write!(line, "{} {reason} {ms}ms", reason.outcome()).unwrap();
         }
-        if recorded.stamp.is_none() {
-            line.push_str(" (undelivered)");
-        }
-        line
-    };
-    report.events.iter().map(line).collect()
+    }
+    if recorded.stamp.is_none() {
+        line.push_str(" (undelivered)");
+    }
+    line
 }
 
 impl From<Mode> for BatchMode {

@@ -150,7 +150,7 @@ impl Writer {
         self.failures = self.failures.saturating_add(1);
         self.stats.lock().unwrap_or_else(PoisonError::into_inner).failures += 1;
         if self.failures == 1 {
-            tracing::error!(error = %error, "the journal cannot be written; it is tried again");
+            tracing::error!(error_kind = %error, "the journal cannot be written; it is tried again");
         }
     }
 }
