@@ -10,13 +10,24 @@
 )]
 
 mod bfcl;
+mod callers;
+mod canary;
+mod cancellation;
 mod cases;
+mod configuration;
 mod contracts;
 mod dialect;
+mod docs;
+mod drain;
+mod grpc;
 mod journal;
 mod json;
 mod logs;
 mod metrics;
+mod python;
+mod reasons;
+mod recovery;
 mod support;
+mod tidy;
 mod upstream;
 mod vectors;

@@ -35,6 +35,8 @@ impl Clock for SteppedClock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalAct {
     Take,
+    /// Takes after this long.
+    TakeAfter(Duration),
     Fail,
     Full,
     Reject,
@@ -85,8 +87,11 @@ impl Journal for ScriptedJournal {
     ) -> Result<Vec<Stamp>, JournalFault> {
         self.asked.lock().unwrap().push(durability);
         let act = self.acts.lock().unwrap().pop_front().unwrap_or(JournalAct::Take);
+        if let JournalAct::TakeAfter(time) = act {
+            sleep(time).await;
+        }
         match act {
-            JournalAct::Take => {
+            JournalAct::Take | JournalAct::TakeAfter(_) => {
                 let mut taken = self.taken.lock().unwrap();
                 let stamps = events.iter().zip(taken.len() as u64 + 1..).map(|(_, sequence)| {
                     Stamp { journal_id: "journal".into(), sequence, mac: Digest([0; 32]) }

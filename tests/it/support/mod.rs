@@ -2,5 +2,8 @@
 
 pub mod fakes;
 pub mod hostile;
+pub mod journal;
 pub mod policies;
+pub mod process;
+pub mod raw;
 pub mod running;

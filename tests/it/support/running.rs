@@ -9,30 +9,33 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Channel, Server};
-use tonic::{Request, Response, Status};
+use tonic::transport::{Channel, Endpoint, Server};
+use tonic::{Code, Request, Response, Status};
 use toolgate::app::Running;
 use toolgate::config;
 use toolgate::proto::tool_gate_client::ToolGateClient;
 use toolgate::proto::tool_handler_server::{ToolHandler, ToolHandlerServer};
 use toolgate::proto::{
-    BatchMode, CallContext, ExecuteRequest, InvokeRequest, InvokeResponse, ToolCall,
+    BatchMode, CallContext, ExecuteRequest, ExecuteResponse, InvokeRequest, InvokeResponse,
+    ToolCall,
 };
 
 pub const PROPOSER: &str = "proposer-7f3kq9zmX2vLr8sNb4Tj6Wd1";
 pub const CONFIRMER: &str = "confirmer-Qm5zR8cVx1Ln7Hs3Kt9Gp2B";
 pub const AUDITOR: &str = "auditor-Zp4tY7bWd2Mk9Jr6Fs1Xc8Vq3";
 pub const OPERATOR: &str = "operator-Hn6yB3gTq8Rw1Lc5Zv9Dk2Mf";
-const AUDIT_KEY: &str = "audit-Vt8xN2kLq5Rz7Wb9Jm4Hc6Yd1Gs3";
+pub const AUDIT_KEY: &str = "audit-Vt8xN2kLq5Rz7Wb9Jm4Hc6Yd1Gs3";
 
 /// What a handler does, by tool.
 #[derive(Clone)]
 pub enum Does {
     Answer(String),
     Fail(Status),
-    SleepThenAnswer(Duration, String),
+    /// Answers once it is told to.
+    Wait(Arc<Notify>, String),
     Hang,
 }
 
@@ -81,8 +84,8 @@ impl ToolHandler for Handler {
         let result_json = match does.unwrap_or(Does::Answer("{}".to_owned())) {
             Does::Answer(text) => text,
             Does::Fail(status) => return Err(status),
-            Does::SleepThenAnswer(time, text) => {
-                tokio::time::sleep(time).await;
+            Does::Wait(told, text) => {
+                told.notified().await;
                 text
             }
             Does::Hang => std::future::pending().await,
@@ -97,6 +100,8 @@ pub struct World {
     pub handler: Handler,
     pub directory: TempDir,
     pub client: ToolGateClient<Channel>,
+    /// The connection behind the client.
+    pub channel: Channel,
     _upstream: DropGuard,
 }
 
@@ -120,22 +125,13 @@ impl World {
     }
 
     pub async fn start_with(options: Options<'_>) -> Self {
-        let handler = Handler::default();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let upstream = format!("http://{}", listener.local_addr().unwrap());
-        let stop = CancellationToken::new();
-        let server = Server::builder()
-            .add_service(ToolHandlerServer::new(handler.clone()))
-            .serve_with_incoming_shutdown(
-                TcpListenerStream::new(listener),
-                stop.clone().cancelled_owned(),
-            );
-        tokio::spawn(server);
+        let (handler, upstream, stop) = start_handler().await;
         let directory = tempfile::tempdir().unwrap();
         let config = write_config(directory.path(), &upstream, &options);
         let gate = start_gate(&config).await;
-        let client = connect(&gate.addresses()[0]).await;
-        Self { gate: Some(gate), handler, directory, client, _upstream: stop.drop_guard() }
+        let channel = channel(&gate.addresses()[0]).await;
+        let client = ToolGateClient::new(channel.clone());
+        Self { gate: Some(gate), handler, directory, client, channel, _upstream: stop }
     }
 
     pub fn running(&self) -> &Running {
@@ -144,12 +140,18 @@ impl World {
 
     /// Starts a new gate on the same directory, after the old one was stopped.
     pub async fn restart(&mut self) {
+        self.stop().await;
+        let gate = start_gate(&self.directory.path().join("toolgate.yaml")).await;
+        self.channel = channel(&gate.addresses()[0]).await;
+        self.client = ToolGateClient::new(self.channel.clone());
+        self.gate = Some(gate);
+    }
+
+    /// Drains the gate. Nothing of it is left then.
+    pub async fn stop(&mut self) {
         if let Some(gate) = self.gate.take() {
             gate.stop().await;
         }
-        let gate = start_gate(&self.directory.path().join("toolgate.yaml")).await;
-        self.client = connect(&gate.addresses()[0]).await;
-        self.gate = Some(gate);
     }
 
     /// The journal's records, as the files hold them.
@@ -160,6 +162,50 @@ impl World {
     pub async fn admin(&self, path: &str) -> String {
         get(self.running().admin(), path).await
     }
+
+    /// The sum of the counts of this name that carry all these labels.
+    pub async fn metric(&self, name: &str, labels: &[(&str, &str)]) -> i64 {
+        metric(&self.admin("/metrics").await, name, labels)
+    }
+}
+
+/// The sum of an exposition's counts of this name that carry all these labels.
+pub fn metric(exposition: &str, name: &str, labels: &[(&str, &str)]) -> i64 {
+    let labels: Vec<String> =
+        labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+    let values = exposition.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name).filter(|rest| rest.starts_with(['{', ' ']))?;
+        let (series, value) = rest.rsplit_once(' ')?;
+        labels.iter().all(|label| series.contains(label)).then(|| value.parse::<i64>().unwrap())
+    });
+    values.sum()
+}
+
+/// A handler on a loopback port of its own, and its endpoint.
+pub async fn start_handler() -> (Handler, String, DropGuard) {
+    let handler = Handler::default();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let stop = CancellationToken::new();
+    let server = Server::builder()
+        .add_service(ToolHandlerServer::new(handler.clone()))
+        .serve_with_incoming_shutdown(
+            TcpListenerStream::new(listener),
+            stop.clone().cancelled_owned(),
+        );
+    tokio::spawn(server);
+    (handler, endpoint, stop.drop_guard())
+}
+
+/// Asks again and again until something holds; fails where it never does.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    for _ in 0..4_000 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it never came that {what}");
 }
 
 pub fn journal_text(directory: &Path) -> String {
@@ -218,7 +264,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
          - {{role: confirmer, secret_file: confirmer}}\n\
          - {{role: auditor, secret_file: auditor}}\n\
          - {{role: operator, secret_file: operator}}\n\
-         upstreams: {{handlers: {{endpoint: \"{upstream}\"}}}}\n\
+         upstreams: {{handlers: {{endpoint: \"{upstream}\"}}, nowhere: {{endpoint: \"http://127.0.0.1:1\"}}}}\n\
          {more}\n",
         policy = options.policy.display(),
         more = options.more,
@@ -228,8 +274,15 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
     file
 }
 
+/// Connects to an address as [`Running::addresses`] gives it.
+pub async fn channel(address: &str) -> Channel {
+    let uri =
+        if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") };
+    Endpoint::new(uri).unwrap().connect().await.unwrap()
+}
+
 pub async fn connect(address: &str) -> ToolGateClient<Channel> {
-    ToolGateClient::connect(format!("http://{address}")).await.unwrap()
+    ToolGateClient::new(channel(address).await)
 }
 
 pub fn context() -> CallContext {
@@ -255,6 +308,24 @@ pub fn execute(calls: Vec<ToolCall>) -> Request<ExecuteRequest> {
     let message =
         ExecuteRequest { context: Some(context()), calls, mode: BatchMode::Unspecified.into() };
     with_bearer(Request::new(message), PROPOSER)
+}
+
+/// Executes with a time-out so short that the client's own timer may overtake
+/// the answer on a slow machine: then it asks again.
+pub async fn execute_within(
+    client: &mut ToolGateClient<Channel>,
+    time: Duration,
+    request: impl Fn() -> Request<ExecuteRequest>,
+) -> Response<ExecuteResponse> {
+    for _ in 0..100 {
+        let mut request = request();
+        request.set_timeout(time);
+        match client.execute(request).await {
+            Err(status) if status.code() == Code::Cancelled => {}
+            answer => return answer.unwrap(),
+        }
+    }
+    panic!("no answer came within {time:?}");
 }
 
 pub fn with_bearer<T>(mut request: Request<T>, secret: &str) -> Request<T> {
