@@ -5,6 +5,7 @@
 //! in linear time.
 
 mod declarations;
+mod explain;
 mod lint;
 mod names;
 mod node;
@@ -44,6 +45,8 @@ pub struct Schema {
     document: serde_json::Value,
     text: String,
     validator: Validator<Gate>,
+    /// Judges members one at a time, where collecting all faults has no bound.
+    members: Option<Box<Validator<Gate>>>,
 }
 
 /// One fault that a schema found: by place and keyword, never a value.
@@ -88,7 +91,10 @@ impl Schema {
             // Only now: building follows references that might go in a circle.
             // It asks the meta-schema itself, which is asked again for all it says.
             match validator::options().build(&document) {
-                Ok(validator) => return Ok(Self { document, text, validator }),
+                Ok(validator) => match single_members(&document) {
+                    Ok(members) => return Ok(Self { document, text, validator, members }),
+                    Err(error) => findings.extend(not_built(&error, &document)),
+                },
                 Err(error) => findings.extend(not_built(&error, &document)),
             }
         } else {
@@ -126,6 +132,27 @@ impl Schema {
         if self.validator.is_valid(value) {
             return Ok(());
         }
+        let mut faults = match &self.members {
+            Some(members) => {
+                explain::by_members(&self.document, value, |single| members.is_valid(single))
+            }
+            None => self.collect(value),
+        };
+        faults.sort_by(|a, b| {
+            (&a.pointer, &a.keyword, &a.missing).cmp(&(&b.pointer, &b.keyword, &b.missing))
+        });
+        faults.dedup();
+        faults.truncate(MAX_FAULTS);
+        if faults.is_empty() {
+            // The quick check refused: whatever the slow one thinks, this is no success.
+            let keyword = "schema".to_owned();
+            faults.push(SchemaFault { pointer: String::new(), keyword, missing: None });
+        }
+        Err(faults)
+    }
+
+    /// What the validator finds, each once, up to the bound.
+    fn collect(&self, value: &Value) -> Vec<SchemaFault> {
         let root = Place::root(&self.document);
         let mut faults: Vec<SchemaFault> = Vec::new();
         for error in self.errors(value) {
@@ -137,15 +164,7 @@ impl Schema {
                 break;
             }
         }
-        if faults.is_empty() {
-            // The quick check refused: whatever the slow one thinks, this is no success.
-            let keyword = "schema".to_owned();
-            faults.push(SchemaFault { pointer: String::new(), keyword, missing: None });
-        }
-        faults.sort_by(|a, b| {
-            (&a.pointer, &a.keyword, &a.missing).cmp(&(&b.pointer, &b.keyword, &b.missing))
-        });
-        Err(faults)
+        faults
     }
 
     /// The errors of a value: all, or of a large one the first. The validator
@@ -197,6 +216,16 @@ impl fmt::Debug for Schema {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Schema").field(&self.text).finish()
     }
+}
+
+/// A second validator where faults cannot be collected in bounded work.
+fn single_members(
+    document: &serde_json::Value,
+) -> Result<Option<Box<Validator<Gate>>>, ValidationError<'static>> {
+    if explain::is_bounded(document) {
+        return Ok(None);
+    }
+    validator::options().build(&explain::for_single_members(document)).map(Box::new).map(Some)
 }
 
 fn holds_more_than(value: &Value, most: usize) -> bool {
