@@ -5,7 +5,7 @@
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,21 +16,27 @@ use futures_util::stream::{self, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
 
 use super::callers::Callers;
+use super::confirmations::ConfirmationsService;
 use super::refusals::Guarded;
 use super::tool_gate::ToolGateService;
 use crate::gate::Gate;
 use crate::proto;
+use crate::proto::confirmations_server::ConfirmationsServer;
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::metrics::Metrics;
 
 /// After a failed accept (out of file descriptors, say) the next waits, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a new connection may take to send the HTTP/2 preface (RFC 9113, section 3.4).
+const PREFACE_TIME: Duration = Duration::from_secs(10);
+const PREFACE_BYTES: usize = 24;
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
@@ -90,6 +96,12 @@ impl Listener {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(io::Error::from(io::ErrorKind::AddrInUse));
         }
+        if std::fs::symlink_metadata(path).is_ok_and(|found| !found.file_type().is_socket()) {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "something that is no socket is there",
+            ));
+        }
         let unready = path.with_extension("binding");
         remove_if_there(&unready)?;
         let listener = UnixListener::bind(&unready)?;
@@ -112,7 +124,7 @@ impl Listener {
 }
 
 impl Services {
-    /// `ToolGate`, health, and reflection in both of its versions.
+    /// `ToolGate`, `Confirmations`, health, and reflection in both of its versions.
     #[must_use]
     pub fn new(
         gate: Arc<Gate>,
@@ -120,10 +132,13 @@ impl Services {
         metrics: Metrics,
         limits: TransportLimits,
     ) -> (Self, tonic_health::server::HealthReporter) {
-        let service = ToolGateServer::new(ToolGateService::new(gate))
+        let service = ToolGateServer::new(ToolGateService::new(Arc::clone(&gate)))
+            .max_decoding_message_size(limits.max_request_bytes);
+        let confirmations = ConfirmationsServer::new(ConfirmationsService::new(gate))
             .max_decoding_message_size(limits.max_request_bytes);
         let (reporter, health) = tonic_health::server::health_reporter();
-        let routes = Routes::new(Guarded::new(service, callers, metrics))
+        let routes = Routes::new(Guarded::new(service, Arc::clone(&callers), metrics.clone()))
+            .add_service(Guarded::new(confirmations, callers, metrics))
             .add_service(health)
             .add_service(
                 reflection().build_v1().unwrap_or_else(|_| unreachable!("{DESCRIPTORS_HOLD}")),
@@ -223,14 +238,43 @@ fn incoming<L: Accept + Sync>(
                 }
             }
         };
-        Some((Ok(Counted { connection, _permit: permit }), (listener, permits)))
+        Some((Ok(Counted::new(connection, permit)), (listener, permits)))
     })
 }
 
-/// A connection that gives its permit back when it closes.
+/// A connection that gives its permit back when it closes, and closes if its client is silent.
 struct Counted<C> {
     connection: C,
+    preface: Preface,
     _permit: OwnedSemaphorePermit,
+}
+
+impl<C> Counted<C> {
+    fn new(connection: C, permit: OwnedSemaphorePermit) -> Self {
+        let preface = Preface::Owed(Box::pin(sleep(PREFACE_TIME)), 0);
+        Self { connection, preface, _permit: permit }
+    }
+}
+
+/// Whether the client has sent the HTTP/2 preface. Until then no keep-alive watches it.
+enum Preface {
+    /// Not yet: until when, and how much of it.
+    Owed(Pin<Box<Sleep>>, usize),
+    Sent,
+}
+
+impl Preface {
+    /// Counts what was read; an error once the time is over.
+    fn watch(&mut self, cx: &mut Context<'_>, read: usize) -> io::Result<()> {
+        let Self::Owed(time, bytes) = self else { return Ok(()) };
+        *bytes += read;
+        if *bytes >= PREFACE_BYTES {
+            *self = Self::Sent;
+        } else if time.as_mut().poll(cx).is_ready() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
 }
 
 impl<C: Connected> Connected for Counted<C> {
@@ -246,7 +290,13 @@ impl<C: AsyncRead + Unpin> AsyncRead for Counted<C> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.connection).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.connection).poll_read(cx, buf);
+        let bytes = buf.filled().len() - before;
+        match self.preface.watch(cx, bytes) {
+            Ok(()) => read,
+            Err(error) => Poll::Ready(Err(error)),
+        }
     }
 }
 
@@ -284,5 +334,40 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+
+    use super::*;
+
+    async fn counted() -> (Counted<DuplexStream>, DuplexStream) {
+        let (connection, client) = duplex(64);
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        (Counted::new(connection, permit), client)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_never_sends_the_preface_is_turned_away() {
+        for sent in [0, 1, PREFACE_BYTES - 1] {
+            let (mut connection, mut client) = counted().await;
+            client.write_all(&vec![b'P'; sent]).await.unwrap();
+            let mut read = Vec::new();
+            let error = connection.read_to_end(&mut read).await.unwrap_err();
+            assert_eq!((error.kind(), read.len()), (io::ErrorKind::TimedOut, sent));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_sent_it_may_be_silent() {
+        let (mut connection, mut client) = counted().await;
+        client.write_all(&[b'P'; PREFACE_BYTES]).await.unwrap();
+        let mut read = [0; PREFACE_BYTES];
+        connection.read_exact(&mut read).await.unwrap();
+        let late = tokio::time::timeout(2 * PREFACE_TIME, connection.read_u8()).await;
+        assert!(late.is_err(), "still open and waiting");
     }
 }
