@@ -9,7 +9,8 @@ use super::contract::Contract;
 use super::json::{self, Integers, JsonFault, Value};
 use super::policy::PolicySnapshot;
 use super::proposal::Proposal;
-use super::reason::Reason;
+use super::reason::{Effect, Reason};
+use super::record::Ended;
 use super::schema::SchemaFault;
 use super::stages::Admitted;
 
@@ -38,6 +39,8 @@ pub enum Detail {
     Json(JsonFault),
     /// What the schema found.
     Schema(Vec<SchemaFault>),
+    /// How the recorded call ended, for `CALL_REPLAYED`.
+    Replay(Ended),
 }
 
 /// A batch that is refused whole, and the call that it is refused for.
@@ -56,7 +59,26 @@ impl Refusal {
         let message = self.reason.row().message;
         match &self.detail {
             Detail::Json(fault) => Cow::Owned(format!("{message} {}", fault.message())),
-            Detail::None | Detail::Schema(_) => Cow::Borrowed(message),
+            Detail::None | Detail::Schema(_) | Detail::Replay(_) => Cow::Borrowed(message),
+        }
+    }
+
+    /// What the call is known to have changed: nothing, unless the ledger knows of it.
+    #[must_use]
+    pub const fn effect(&self) -> Effect {
+        match (&self.detail, self.reason) {
+            (Detail::Replay(ended), _) => ended.effect,
+            (_, Reason::CallInProgress) => Effect::Unknown,
+            _ => Effect::None,
+        }
+    }
+
+    /// How the recorded call ended, for `CALL_REPLAYED`.
+    #[must_use]
+    pub const fn replay(&self) -> Option<&Ended> {
+        match &self.detail {
+            Detail::Replay(ended) => Some(ended),
+            Detail::None | Detail::Json(_) | Detail::Schema(_) => None,
         }
     }
 
@@ -65,7 +87,7 @@ impl Refusal {
     pub fn faults(&self) -> &[SchemaFault] {
         match &self.detail {
             Detail::Schema(faults) => faults,
-            Detail::None | Detail::Json(_) => &[],
+            Detail::None | Detail::Json(_) | Detail::Replay(_) => &[],
         }
     }
 }

@@ -63,6 +63,22 @@ pub fn retries_on(reason: Reason, contract: &Contract) -> bool {
     }
 }
 
+/// How long the gate waits before it makes the `retries`-th retry, from 1.
+///
+/// After its own deadline it has waited long enough. An upstream that cannot be
+/// reached is given a moment, twice as long each time, up to a second.
+#[must_use]
+pub fn pause(reason: Reason, retries: u32) -> Duration {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(1);
+    match reason {
+        Reason::UpstreamUnavailable => {
+            FIRST.saturating_mul(1 << retries.saturating_sub(1).min(8)).min(LONGEST)
+        }
+        _ => Duration::ZERO,
+    }
+}
+
 impl StepBudget {
     /// At most `max` attempts.
     #[must_use]

@@ -23,6 +23,10 @@ pub enum Rpc {
     Check,
     /// `ToolGate.ListTools`
     ListTools,
+    /// `Confirmations.Issue`
+    Issue,
+    /// `Confirmations.Revoke`
+    Revoke,
 }
 
 impl Role {
@@ -46,13 +50,15 @@ impl Role {
         match rpc {
             Rpc::Execute | Rpc::ListTools => matches!(self, Self::Proposer),
             Rpc::Check => matches!(self, Self::Proposer | Self::Confirmer),
+            Rpc::Issue | Rpc::Revoke => matches!(self, Self::Confirmer),
         }
     }
 }
 
 impl Rpc {
     /// Every method.
-    pub const ALL: [Self; 3] = [Self::Execute, Self::Check, Self::ListTools];
+    pub const ALL: [Self; 5] =
+        [Self::Execute, Self::Check, Self::ListTools, Self::Issue, Self::Revoke];
 
     /// The method's name, as a label and in logs.
     #[must_use]
@@ -61,6 +67,8 @@ impl Rpc {
             Self::Execute => "Execute",
             Self::Check => "Check",
             Self::ListTools => "ListTools",
+            Self::Issue => "Issue",
+            Self::Revoke => "Revoke",
         }
     }
 }

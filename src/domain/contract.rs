@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::audit::Digest;
 use super::canonical::canonical;
 use super::json::{MAX_SAFE_INTEGER, Object, Value, object};
+use super::prompt::Prompt;
 use super::schema::Schema;
 
 /// Whether a tool changes anything.
@@ -73,7 +74,7 @@ pub struct ContractLimits {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Confirmation {
     /// Plain text with JSON-pointer placeholders, `{/question}`.
-    pub prompt: String,
+    pub prompt: Prompt,
     /// Declared properties that the prompt leaves out, with the reason.
     pub not_shown: Vec<(String, String)>,
     /// The user role that may confirm for somebody else.
@@ -193,7 +194,7 @@ impl Confirmation {
             .iter()
             .map(|(name, reason)| object([("name", text(name)), ("reason", text(reason))]));
         object([
-            ("prompt", text(&self.prompt)),
+            ("prompt", text(self.prompt.text())),
             ("not_shown", Value::Array(not_shown.collect())),
             ("confirm_by", self.confirm_by.as_deref().map_or(Value::Null, text)),
         ])

@@ -68,7 +68,7 @@ impl Context {
     }
 }
 
-fn is_context_text(text: &str) -> bool {
+pub(crate) fn is_context_text(text: &str) -> bool {
     // 128 characters are at most 512 bytes: longer text is not even counted.
     !text.is_empty()
         && text.len() <= 512

@@ -57,6 +57,17 @@ pub enum Effect {
 }
 
 impl Effect {
+    /// What two attempts of one call changed together: applied if any, else
+    /// unknown if any, else nothing.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Applied, _) | (_, Self::Applied) => Self::Applied,
+            (Self::Unknown, _) | (_, Self::Unknown) => Self::Unknown,
+            (Self::None, Self::None) => Self::None,
+        }
+    }
+
     /// The word in the journal.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -240,6 +251,23 @@ impl Reason {
     #[must_use]
     pub const fn code(self) -> &'static str {
         self.row().code
+    }
+
+    /// Whether it says that a ticket did not let a call run.
+    #[must_use]
+    pub const fn is_of_a_confirmation(self) -> bool {
+        matches!(
+            self,
+            Self::ConfirmationRequired
+                | Self::ConfirmationInvalid
+                | Self::ConfirmationExpired
+                | Self::ConfirmationNotYetValid
+                | Self::ConfirmationMismatch
+                | Self::ConfirmationOtherLedger
+                | Self::ConfirmationRevoked
+                | Self::ConfirmationConsumed
+                | Self::ConfirmationUnexpected
+        )
     }
 
     /// How a call with this reason ended.

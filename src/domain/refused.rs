@@ -3,6 +3,8 @@
 //! A status other than OK means that no call of the request was reserved or
 //! started, and leaves no audit pair; it is logged and counted.
 
+use super::reason::Reason;
+
 /// Why a request was refused as a whole. Stable: the `reason` of `google.rpc.ErrorInfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Refused {
@@ -28,6 +30,14 @@ pub enum Refused {
     Draining,
     /// The journal cannot take events.
     JournalUnavailable,
+    /// The ledger cannot remember what a named tool may need.
+    LedgerUnavailable,
+    /// What a person saw is not what would be confirmed now.
+    PreviewStale,
+    /// The call to confirm would be refused for this reason, or needs no ticket.
+    NotConfirmable(Reason),
+    /// This person may not confirm this call.
+    MayNotConfirm,
     /// A fault inside the gate.
     Internal,
 }
@@ -41,6 +51,8 @@ pub enum StatusCode {
     PermissionDenied,
     /// 8
     ResourceExhausted,
+    /// 9
+    FailedPrecondition,
     /// 12
     Unimplemented,
     /// 13
@@ -64,7 +76,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 16] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::ContextInvalid("tenant_id"),
@@ -76,6 +88,10 @@ impl Refused {
         Self::Overloaded,
         Self::Draining,
         Self::JournalUnavailable,
+        Self::LedgerUnavailable,
+        Self::PreviewStale,
+        Self::NotConfirmable(Reason::CallReplayed),
+        Self::MayNotConfirm,
         Self::Internal,
     ];
 
@@ -137,6 +153,26 @@ impl Refused {
                 Code::Unavailable,
                 "the audit journal cannot take events now; nothing was run",
             ),
+            Self::LedgerUnavailable => (
+                "LEDGER_UNAVAILABLE",
+                Code::Unavailable,
+                "the ledger cannot remember calls now; nothing was run",
+            ),
+            Self::PreviewStale => (
+                "PREVIEW_STALE",
+                Code::FailedPrecondition,
+                "what was previewed is not what would be confirmed now; check again and show the new preview",
+            ),
+            Self::NotConfirmable(reason) => (
+                reason.code(),
+                Code::FailedPrecondition,
+                "a ticket for this call would be of no use, for the given reason",
+            ),
+            Self::MayNotConfirm => (
+                "MAY_NOT_CONFIRM",
+                Code::PermissionDenied,
+                "only the user of the conversation, or a holder of the role that the contract names, may confirm this call",
+            ),
             Self::Internal => {
                 ("INTERNAL", Code::Internal, "a fault inside the gate; its log has the place")
             }
@@ -162,6 +198,7 @@ impl StatusCode {
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
             Self::Unimplemented => "UNIMPLEMENTED",
             Self::Internal => "INTERNAL",
             Self::Unavailable => "UNAVAILABLE",

@@ -11,12 +11,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::admission::{Detail, Refusal};
 use super::attempts::{Window, window};
-use super::audit::{Digest, Stamp, Subject, TraceId};
+use super::audit::{Confirmed, Digest, Stamp, Subject, TraceId};
 use super::canonical::canonical;
 use super::contract::{Contract, ToolEffect};
 use super::json::{Value, to_json};
 use super::proposal::Context;
 use super::reason::Reason;
+use super::record::{Claim, Reservation, Turned};
 
 /// A call of a registered and visible tool whose arguments are exactly what will
 /// be hashed, shown, signed and sent.
@@ -28,16 +29,19 @@ pub struct Admitted {
     arguments: Value,
 }
 
-/// An admitted call that needs no ticket, or has shown one.
+/// An admitted call that may run as far as anybody can tell before its reservation.
 #[derive(Debug)]
 pub struct Authorised {
     admitted: Admitted,
+    claim: Option<Box<Claim>>,
 }
 
 /// An authorised call whose reservation stands: it may be attempted.
 #[derive(Debug)]
 pub struct Reserved {
     call: Admitted,
+    reservation: Option<Reservation>,
+    first_attempt: u32,
     arguments_json: String,
     idempotency_key: String,
 }
@@ -80,56 +84,115 @@ impl Admitted {
         Self { contract, subject, attempt, arguments }
     }
 
-    fn refuse(&self, reason: Reason) -> Box<Refusal> {
+    /// The contract of its tool.
+    #[must_use]
+    pub fn contract(&self) -> &Contract {
+        &self.contract
+    }
+
+    /// What its events say of it.
+    #[must_use]
+    pub const fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    /// The number that the proposal gives its first attempt.
+    #[must_use]
+    pub const fn first_attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// The arguments as validated.
+    #[must_use]
+    pub const fn arguments(&self) -> &Value {
+        &self.arguments
+    }
+
+    /// Names the ticket, once its MAC has verified.
+    pub(super) fn confirm(&mut self, confirmed: Arc<Confirmed>) {
+        self.subject.confirmation = Some(confirmed);
+    }
+
+    /// The refusal of this call for a reason.
+    #[must_use]
+    pub fn refuse(&self, reason: Reason) -> Box<Refusal> {
+        self.turn(Turned::for_reason(reason))
+    }
+
+    /// The refusal of this call by what the ledger knows of it.
+    #[must_use]
+    pub fn turn(&self, turned: Turned) -> Box<Refusal> {
         Box::new(Refusal {
             subject: self.subject.clone(),
             attempt: self.attempt,
-            reason,
-            detail: Detail::None,
+            reason: turned.reason,
+            detail: turned.replay.map_or(Detail::None, Detail::Replay),
         })
     }
 }
 
 impl Authorised {
-    /// Lets through what needs no ticket and no record, and brings none. There
-    /// is no ledger yet that could keep either, so what needs one is refused.
+    pub(super) const fn plain(admitted: Admitted) -> Self {
+        Self { admitted, claim: None }
+    }
+
+    pub(super) const fn claiming(admitted: Admitted, claim: Box<Claim>) -> Self {
+        Self { admitted, claim: Some(claim) }
+    }
+
+    /// What it asks of the ledger; `None` for a plain read.
+    #[must_use]
+    pub fn claim(&self) -> Option<&Claim> {
+        self.claim.as_deref()
+    }
+
+    /// Whether an attempt would have its time, with this much left of the batch.
     ///
     /// # Errors
     ///
-    /// `LEDGER_FAILED` for a contract that needs the ledger,
-    /// `CONFIRMATION_UNEXPECTED` for a ticket that nobody asked for.
-    pub fn new(admitted: Admitted, ticket: Option<&str>) -> Result<Self, Box<Refusal>> {
-        if admitted.contract.needs_record() {
-            return Err(admitted.refuse(Reason::LedgerFailed));
+    /// `DEADLINE_TOO_SHORT` where it would not have `min_attempt`.
+    pub fn check_time(
+        &self,
+        remaining: Duration,
+        min_attempt: Duration,
+    ) -> Result<(), Box<Refusal>> {
+        match window(self.admitted.contract.limits.attempt_timeout, remaining, min_attempt) {
+            Some(_) => Ok(()),
+            None => Err(self.admitted.refuse(Reason::DeadlineTooShort)),
         }
-        if ticket.is_some() {
-            return Err(admitted.refuse(Reason::ConfirmationUnexpected));
+    }
+
+    /// The refusal of this call by what the ledger knows of it.
+    #[must_use]
+    pub fn turn(&self, turned: Turned) -> Box<Refusal> {
+        self.admitted.turn(turned)
+    }
+
+    /// The call with its reservation, which the ledger gave for its claim. A
+    /// plain read needs none.
+    ///
+    /// # Errors
+    ///
+    /// `INTERNAL` where the two do not belong together.
+    pub fn reserved(
+        self,
+        context: &Context,
+        reservation: Option<Reservation>,
+    ) -> Result<Reserved, Box<Refusal>> {
+        let claimed = self.claim.as_ref().map(|claim| claim.key);
+        if claimed != reservation.as_ref().map(|reservation| reservation.key) {
+            return Err(self.admitted.refuse(Reason::Internal));
         }
-        Ok(Self { admitted })
+        let call = self.admitted;
+        let first_attempt =
+            reservation.as_ref().map_or(call.attempt, |reservation| reservation.first_attempt);
+        let arguments_json = to_json(&call.arguments);
+        let idempotency_key = idempotency_key(context, &call.subject.tool_call_id).to_string();
+        Ok(Reserved { call, reservation, first_attempt, arguments_json, idempotency_key })
     }
 }
 
 impl Reserved {
-    /// Reserves a call with this much time left of the batch.
-    ///
-    /// # Errors
-    ///
-    /// `DEADLINE_TOO_SHORT` where an attempt would not have `min_attempt`.
-    pub fn new(
-        authorised: Authorised,
-        context: &Context,
-        remaining: Duration,
-        min_attempt: Duration,
-    ) -> Result<Self, Box<Refusal>> {
-        let call = authorised.admitted;
-        if window(call.contract.limits.attempt_timeout, remaining, min_attempt).is_none() {
-            return Err(call.refuse(Reason::DeadlineTooShort));
-        }
-        let arguments_json = to_json(&call.arguments);
-        let idempotency_key = idempotency_key(context, &call.subject.tool_call_id).to_string();
-        Ok(Self { call, arguments_json, idempotency_key })
-    }
-
     /// The contract that it runs under.
     #[must_use]
     pub fn contract(&self) -> &Contract {
@@ -144,8 +207,14 @@ impl Reserved {
 
     /// The number of its first attempt.
     #[must_use]
-    pub fn first_attempt(&self) -> u32 {
-        self.call.attempt
+    pub const fn first_attempt(&self) -> u32 {
+        self.first_attempt
+    }
+
+    /// What the ledger holds for it; `None` for a plain read.
+    #[must_use]
+    pub const fn reservation(&self) -> Option<&Reservation> {
+        self.reservation.as_ref()
     }
 
     /// The arguments as validated.
@@ -199,7 +268,7 @@ impl Reserved {
 }
 
 /// `SHA-256(C([tenant, conversation, tool_call_id]))`.
-fn idempotency_key(context: &Context, tool_call_id: &str) -> Digest {
+pub(super) fn idempotency_key(context: &Context, tool_call_id: &str) -> Digest {
     let parts = [&*context.tenant_id, &*context.conversation_id, tool_call_id];
     let parts =
         Value::Array(parts.into_iter().map(|part| Value::String(part.to_owned())).collect());

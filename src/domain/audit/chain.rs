@@ -16,7 +16,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::record::{read_record, write_mac, write_record};
-use super::{Digest, Event, RecordFault, Stamp};
+use super::{Digest, Entry, RecordFault, Stamp};
 
 /// The key behind the chain.
 ///
@@ -132,11 +132,11 @@ impl Chain {
         &self.journal_id
     }
 
-    /// Signs an event as the next record and appends its line, with its line end.
-    pub fn append(&mut self, lines: &mut Vec<u8>, event: &Event) -> Stamp {
+    /// Signs an entry as the next record and appends its line, with its line end.
+    pub fn append(&mut self, lines: &mut Vec<u8>, entry: &Entry) -> Stamp {
         let sequence = self.head.sequence + 1;
         let start = lines.len();
-        write_record(lines, event, &self.journal_id, sequence);
+        write_record(lines, entry, &self.journal_id, sequence);
         let link = self.keys.current.mac([&self.head.mac.0, &lines[start..], b""]);
         let mac = Digest(link.finalize().into_bytes().into());
         write_mac(lines, &mac);
@@ -150,7 +150,7 @@ impl Chain {
     /// # Errors
     ///
     /// Why it is not the next record; the chain stays where it was.
-    pub fn verify(&mut self, line: &[u8]) -> Result<Event, ChainFault> {
+    pub fn verify(&mut self, line: &[u8]) -> Result<Entry, ChainFault> {
         let sequence = self.head.sequence + 1;
         let Some(mac) = self.verified_mac(line) else {
             // Only to say more about a line that is refused already.
@@ -161,7 +161,7 @@ impl Chain {
                 _ => ChainFault::Broken,
             });
         };
-        let (event, stamp) = read_record(line).map_err(ChainFault::NotARecord)?;
+        let (entry, stamp) = read_record(line).map_err(ChainFault::NotARecord)?;
         if stamp.sequence != sequence {
             return Err(ChainFault::Misplaced { found: stamp.sequence });
         }
@@ -169,7 +169,7 @@ impl Chain {
             return Err(ChainFault::NotARecord(RecordFault::Field("journal_id")));
         }
         self.head = Head { sequence, mac };
-        Ok(event)
+        Ok(entry)
     }
 
     fn verified_mac(&self, line: &[u8]) -> Option<Digest> {
@@ -222,7 +222,7 @@ mod tests {
         let mut signed = Vec::new();
         let mut writer = chain();
         for event in [samples::started("a"), samples::completed("a"), samples::started("b")] {
-            writer.append(&mut signed, &event);
+            writer.append(&mut signed, &samples::entry(event));
         }
         signed
             .split(|byte| *byte == b'\n')
@@ -256,10 +256,10 @@ mod tests {
         let lines = lines();
         let mut reader = chain();
         assert_eq!(reader.verify(&lines[1]), Err(ChainFault::Misplaced { found: 2 }));
-        assert_eq!(reader.verify(&lines[0]), Ok(samples::started("a")));
+        assert_eq!(reader.verify(&lines[0]), Ok(samples::entry(samples::started("a"))));
         assert_eq!(reader.verify(&lines[0]), Err(ChainFault::Misplaced { found: 1 }));
-        assert_eq!(reader.verify(&lines[1]), Ok(samples::completed("a")));
-        assert_eq!(reader.verify(&lines[2]), Ok(samples::started("b")));
+        assert_eq!(reader.verify(&lines[1]), Ok(samples::entry(samples::completed("a"))));
+        assert_eq!(reader.verify(&lines[2]), Ok(samples::entry(samples::started("b"))));
         assert_eq!(reader.head().sequence, 3);
     }
 
@@ -273,7 +273,7 @@ mod tests {
             assert!(rotated.verify(line).is_ok());
         }
         let mut signed = Vec::new();
-        rotated.append(&mut signed, &samples::completed("b"));
+        rotated.append(&mut signed, &samples::entry(samples::completed("b")));
         let signed = signed.strip_suffix(b"\n").unwrap();
 
         let mut with_both = chain();
@@ -281,7 +281,7 @@ mod tests {
         for line in &former {
             assert!(with_both.verify(line).is_ok());
         }
-        assert_eq!(with_both.clone().verify(signed), Ok(samples::completed("b")));
+        assert_eq!(with_both.clone().verify(signed), Ok(samples::entry(samples::completed("b"))));
         with_both.keys.former.clear();
         assert_eq!(with_both.verify(signed), Err(ChainFault::Broken));
         let mut without_old = Chain::new(new.into(), id);

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::admin::{AdminEvent, is_confirmation_id};
 use super::{Digest, PayloadSummary};
-use crate::domain::proposal::Context;
+use crate::domain::proposal::{Context, is_context_text};
 use crate::domain::reason::{Effect, Outcome, Reason};
 
 /// One of the two events of a pair. Its type has no place for arguments or results.
@@ -34,8 +35,34 @@ pub struct Event {
     pub policy_digest: Digest,
     /// The audit key behind the digests.
     pub audit_key_id: Arc<str>,
+    /// The verified ticket that came with the call.
+    pub confirmation: Option<Arc<Confirmed>>,
     /// The request's W3C trace id.
     pub trace_id: Option<TraceId>,
+}
+
+/// A verified ticket, as events show it. Times are whole seconds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Confirmed {
+    /// The ticket's `jti`.
+    pub confirmation_id: Arc<str>,
+    /// Who confirmed.
+    pub confirmed_by_user_id: Arc<str>,
+    /// When.
+    pub confirmed_at: Timestamp,
+    /// Until when the ticket is valid.
+    pub expires_at: Timestamp,
+    /// What was confirmed: the tool's name.
+    pub purpose: Arc<str>,
+}
+
+/// One record of the journal.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Entry {
+    /// Of a call.
+    Call(Arc<Event>),
+    /// Of something that was done beside the calls.
+    Admin(Arc<AdminEvent>),
 }
 
 /// What only one of the two events has.
@@ -49,7 +76,8 @@ pub enum EventKind {
         reason: Reason,
         /// Microseconds from started to completed.
         duration_us: u64,
-        /// Counts over the result, where there was one.
+        /// Counts over the result, where there was one. A success that only the
+        /// ledger knew after a crash has its digest alone.
         result_summary: Option<PayloadSummary>,
         /// Keyed digest of the bounded result, where there was one.
         result_digest: Option<Digest>,
@@ -141,15 +169,46 @@ impl Event {
         if !is_key_id(&self.audit_key_id) {
             return fault("audit_key_id");
         }
+        if self.confirmation.as_ref().is_some_and(|confirmed| !confirmed.is_in_form()) {
+            return fault("confirmation_id");
+        }
         match &self.kind {
             EventKind::Completed { reason, result_digest, result_summary, .. }
-                if result_digest.is_some() != result_summary.is_some()
+                if (result_summary.is_some() && result_digest.is_none())
                     || (*reason == Reason::Ok && result_digest.is_none()) =>
             {
                 fault("result_digest")
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Confirmed {
+    fn is_in_form(&self) -> bool {
+        is_confirmation_id(&self.confirmation_id)
+            && is_context_text(&self.confirmed_by_user_id)
+            && is_tool_name(&self.purpose)
+    }
+}
+
+impl Entry {
+    /// Checks every free field against its form, once more before it leaves the process.
+    ///
+    /// # Errors
+    ///
+    /// The first field outside its form.
+    pub fn check(&self) -> Result<(), ClosedSetFault> {
+        match self {
+            Self::Call(event) => event.check(),
+            Self::Admin(event) => event.check(),
+        }
+    }
+}
+
+impl From<Arc<Event>> for Entry {
+    fn from(event: Arc<Event>) -> Self {
+        Self::Call(event)
     }
 }
 

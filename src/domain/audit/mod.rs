@@ -1,5 +1,6 @@
 //! What the audit keeps of a call: keyed digests and counts, never the data.
 
+mod admin;
 mod bounded;
 mod chain;
 mod event;
@@ -10,13 +11,14 @@ mod record;
 pub(crate) mod samples;
 mod subject;
 
+pub use admin::{AdminEvent, AdminKind, is_confirmation_id};
 pub use bounded::{PayloadSummary, bounded, fold_case, summarise};
 pub use chain::{Chain, ChainFault, Head, JournalKey, JournalKeys};
 pub use event::{
-    ClosedSetFault, Event, EventKind, EventOutcome, Stamp, TraceId, is_call_id, is_key_id,
-    is_tool_name,
+    ClosedSetFault, Confirmed, Entry, Event, EventKind, EventOutcome, Stamp, TraceId, is_call_id,
+    is_key_id, is_tool_name,
 };
 pub use keys::{AuditKey, Digest};
-pub use pairs::{OpenPairs, close_lost};
+pub use pairs::{CallName, OpenPairs};
 pub use record::{MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_record};
 pub use subject::{Scope, Subject};

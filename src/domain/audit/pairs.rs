@@ -1,22 +1,29 @@
 //! Started events that no completed event has closed.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Event, EventKind};
-use crate::domain::reason::{Effect, Reason};
+use super::{Entry, Event, EventKind};
+use crate::domain::reason::{Effect, Outcome};
 
 /// Follows a journal's events and remembers which pairs are open.
 ///
 /// Its memory is that of the open pairs.
 #[derive(Debug, Default)]
 pub struct OpenPairs {
+    watched: HashSet<CallName>,
+    ended: Vec<Arc<Event>>,
+    newest_recorded: Option<Timestamp>,
     seen: u64,
     open: HashMap<PairKey, VecDeque<u64>>,
-    started: BTreeMap<u64, Event>,
+    started: BTreeMap<u64, Arc<Event>>,
 }
+
+/// Names one call: tenant, conversation and `tool_call_id`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CallName([Arc<str>; 3]);
 
 /// What the two events of a pair share, and no two pairs at one time should.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -28,12 +35,31 @@ struct PairKey {
     attempt: u32,
 }
 
+impl CallName {
+    /// The call of an event.
+    #[must_use]
+    pub fn of(event: &Event) -> Self {
+        Self([
+            Arc::clone(&event.context.tenant_id),
+            Arc::clone(&event.context.conversation_id),
+            Arc::clone(&event.tool_call_id),
+        ])
+    }
+}
+
 impl OpenPairs {
-    /// Takes the next event of the journal.
+    /// Also keeps the completed events of these calls.
+    #[must_use]
+    pub fn watching(calls: HashSet<CallName>) -> Self {
+        Self { watched: calls, ..Self::default() }
+    }
+
+    /// Takes the next entry of the journal.
     ///
     /// Where a caller used one request id twice at a time, a completed event
     /// closes the older pair, so that the number of open ones stays right.
-    pub fn observe(&mut self, event: Event) {
+    pub fn observe(&mut self, entry: Entry) {
+        let Entry::Call(event) = entry else { return };
         let key = PairKey::of(&event);
         match event.kind {
             EventKind::Started => {
@@ -41,14 +67,35 @@ impl OpenPairs {
                 self.open.entry(key).or_default().push_back(self.seen);
                 self.started.insert(self.seen, event);
             }
-            EventKind::Completed { .. } => self.close(&key),
+            EventKind::Completed { reason, effect, .. } => {
+                self.close(&key);
+                // A refusal tells what a ledger said, and is not told to it.
+                let is_refusal = matches!(reason.outcome(), Outcome::Denied | Outcome::Validation);
+                if !is_refusal && (event.confirmation.is_some() || effect != Effect::None) {
+                    self.newest_recorded = self.newest_recorded.max(Some(event.time));
+                }
+                if self.watched.contains(&CallName::of(&event)) {
+                    self.ended.push(event);
+                }
+            }
         }
     }
 
     /// The started events of the pairs that are open, oldest first.
     #[must_use]
-    pub fn into_started(self) -> Vec<Event> {
+    pub fn into_started(self) -> Vec<Arc<Event>> {
         self.started.into_values().collect()
+    }
+
+    /// Takes the completed events of the watched calls, oldest first.
+    pub fn take_ended(&mut self) -> Vec<Arc<Event>> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// When a call last ended that a ledger must know of.
+    #[must_use]
+    pub const fn newest_recorded(&self) -> Option<Timestamp> {
+        self.newest_recorded
     }
 
     fn close(&mut self, key: &PairKey) {
@@ -74,31 +121,16 @@ impl PairKey {
     }
 }
 
-/// The completed events of pairs whose process died: `error`/`PROCESS_LOST`.
-///
-/// The effect is NONE, which is right for reads. How long the attempt ran is not
-/// known; the duration is 0, so that no wait for a restart enters a metric.
-#[must_use]
-pub fn close_lost(open: &[Event], now: Timestamp) -> Vec<Event> {
-    let lost = EventKind::Completed {
-        reason: Reason::ProcessLost,
-        duration_us: 0,
-        result_summary: None,
-        result_digest: None,
-        effect: Effect::None,
-    };
-    open.iter().map(|started| started.completed(now, lost.clone())).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::samples;
     use super::*;
+    use crate::domain::reason::Reason;
 
     fn open(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         let mut pairs = OpenPairs::default();
-        events.into_iter().for_each(|event| pairs.observe(event));
-        pairs.into_started()
+        events.into_iter().for_each(|event| pairs.observe(Entry::Call(Arc::new(event))));
+        pairs.into_started().into_iter().map(Arc::unwrap_or_clone).collect()
     }
 
     #[test]
@@ -131,25 +163,24 @@ mod tests {
     }
 
     #[test]
+    fn a_refusal_is_nothing_that_a_ledger_must_know_of() {
+        let newest = |reason| {
+            let mut event = samples::completed("a");
+            if let EventKind::Completed { reason: told, effect, .. } = &mut event.kind {
+                (*told, *effect) = (reason, Effect::Applied);
+            }
+            let mut pairs = OpenPairs::default();
+            pairs.observe(samples::entry(event));
+            pairs.newest_recorded()
+        };
+        assert_eq!(newest(Reason::Ok), Some(samples::completed("a").time));
+        assert_eq!(newest(Reason::CallReplayed), None);
+    }
+
+    #[test]
     fn equal_pairs_are_counted() {
         let started = samples::started("a");
         let events = [started.clone(), started.clone(), samples::completed("a")];
         assert_eq!(open(events), [started]);
-    }
-
-    #[test]
-    fn a_lost_pair_ends_as_an_error_without_effect_or_duration() {
-        let started = samples::started("a");
-        let now = started.time + jiff::SignedDuration::from_secs(3_600);
-        let closed = close_lost(std::slice::from_ref(&started), now);
-        let kind = EventKind::Completed {
-            reason: Reason::ProcessLost,
-            duration_us: 0,
-            result_summary: None,
-            result_digest: None,
-            effect: Effect::None,
-        };
-        assert_eq!(closed, [Event { kind, time: now, ..started.clone() }]);
-        assert_eq!(open([started].into_iter().chain(closed)), []);
     }
 }

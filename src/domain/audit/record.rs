@@ -6,16 +6,17 @@
 //! durations milliseconds with at most three fraction digits, digests
 //! lower-case hexadecimal.
 
+mod read;
+
 use std::fmt;
 use std::io::Write as _;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::Deserialize;
 
-use super::{Digest, Event, EventKind, PayloadSummary, Stamp, TraceId};
+use super::{AdminEvent, AdminKind, Digest, Entry, Event, EventKind, PayloadSummary, TraceId};
 use crate::domain::proposal::Context;
-use crate::domain::reason::{Effect, Reason};
+
+pub use read::read_record;
 
 /// No line is longer: four context fields of 128 four-byte characters and every
 /// other field at its longest stay below.
@@ -39,19 +40,36 @@ pub enum RecordFault {
     NotAsWritten,
 }
 
-/// Appends an event as one JSON object, without `mac` and without a line end.
-pub fn write_record(line: &mut Vec<u8>, event: &Event, journal_id: &str, sequence: u64) {
-    let context = &*event.context;
+/// Appends an entry as one JSON object, without `mac` and without a line end.
+pub fn write_record(line: &mut Vec<u8>, entry: &Entry, journal_id: &str, sequence: u64) {
+    match entry {
+        Entry::Call(event) => write_call(line, event, journal_id, sequence),
+        Entry::Admin(event) => write_admin(line, event, journal_id, sequence),
+    }
+}
+
+/// What every record begins with.
+fn write_head(
+    line: &mut Vec<u8>,
+    event: &str,
+    journal_id: &str,
+    sequence: u64,
+    time: Timestamp,
+    context: &Context,
+) {
     line.extend_from_slice(b"{\"event\":");
-    string(line, event.event_name());
+    string(line, event);
     text(line, "journal_id", journal_id);
     display(line, "sequence", sequence);
-    name(line, "time");
-    put(line, format_args!("\"{:.6}\"", event.time));
+    timestamp(line, "time", time);
     text(line, "request_id", &context.request_id);
     text(line, "user_id", &context.user_id);
     text(line, "tenant_id", &context.tenant_id);
     text(line, "conversation_id", &context.conversation_id);
+}
+
+fn write_call(line: &mut Vec<u8>, event: &Event, journal_id: &str, sequence: u64) {
+    write_head(line, event.event_name(), journal_id, sequence, event.time, &event.context);
     text(line, "tool_call_id", &event.tool_call_id);
     text(line, "tool", &event.tool);
     digest(line, "suggested_tool_hash", &event.suggested_tool_hash);
@@ -72,12 +90,45 @@ pub fn write_record(line: &mut Vec<u8>, event: &Event, journal_id: &str, sequenc
         }
     }
     line.extend_from_slice(b",\"model_suggested\":true");
+    if let Some(confirmed) = &event.confirmation {
+        text(line, "confirmation_id", &confirmed.confirmation_id);
+        text(line, "confirmed_by_user_id", &confirmed.confirmed_by_user_id);
+        timestamp(line, "confirmed_at", confirmed.confirmed_at);
+        timestamp(line, "confirmation_expires_at", confirmed.expires_at);
+        text(line, "confirmation_purpose", &confirmed.purpose);
+    }
     if let EventKind::Completed { effect, .. } = event.kind {
         text(line, "effect", effect.as_str());
     }
-    digest(line, "policy_digest", &event.policy_digest);
-    text(line, "audit_key_id", &event.audit_key_id);
-    if let Some(trace_id) = event.trace_id {
+    write_tail(line, &event.policy_digest, &event.audit_key_id, event.trace_id);
+}
+
+fn write_admin(line: &mut Vec<u8>, event: &AdminEvent, journal_id: &str, sequence: u64) {
+    write_head(line, event.event_name(), journal_id, sequence, event.time, &event.context);
+    if let AdminKind::ConfirmationIssued { tool_call_id, tool, .. } = &event.kind {
+        text(line, "tool_call_id", tool_call_id);
+        text(line, "tool", tool);
+    }
+    text(line, "confirmation_id", &event.confirmation_id);
+    if let AdminKind::ConfirmationIssued {
+        confirmed_by_user_id,
+        confirmed_at,
+        confirmation_expires_at,
+        ..
+    } = &event.kind
+    {
+        text(line, "confirmed_by_user_id", confirmed_by_user_id);
+        timestamp(line, "confirmed_at", *confirmed_at);
+        timestamp(line, "confirmation_expires_at", *confirmation_expires_at);
+    }
+    write_tail(line, &event.policy_digest, &event.audit_key_id, event.trace_id);
+}
+
+/// What every record ends with, but for `mac`.
+fn write_tail(line: &mut Vec<u8>, policy: &Digest, audit_key_id: &str, trace_id: Option<TraceId>) {
+    digest(line, "policy_digest", policy);
+    text(line, "audit_key_id", audit_key_id);
+    if let Some(trace_id) = trace_id {
         name(line, "trace_id");
         put(line, format_args!("\"{trace_id}\""));
     }
@@ -89,23 +140,6 @@ pub(super) fn write_mac(line: &mut Vec<u8>, mac: &Digest) {
     line.pop();
     digest(line, "mac", mac);
     line.push(b'}');
-}
-
-/// Reads one sealed record, without its line end, and checks the event against
-/// its closed set once more. Whether `mac` is right only the chain can tell.
-///
-/// # Errors
-///
-/// The first fault: nothing but the exact bytes that are written for an event is read.
-pub fn read_record(line: &[u8]) -> Result<(Event, Stamp), RecordFault> {
-    let fields: Fields = serde_json::from_slice(line)
-        .map_err(|error| RecordFault::Malformed { column: error.column() })?;
-    let (event, stamp) = fields.into_record()?;
-    event.check().map_err(|fault| RecordFault::Field(fault.field))?;
-    let mut again = Vec::with_capacity(line.len());
-    write_record(&mut again, &event, &stamp.journal_id, stamp.sequence);
-    write_mac(&mut again, &stamp.mac);
-    if again == line { Ok((event, stamp)) } else { Err(RecordFault::NotAsWritten) }
 }
 
 impl fmt::Display for RecordFault {
@@ -125,158 +159,6 @@ impl fmt::Display for RecordFault {
 
 impl std::error::Error for RecordFault {}
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Fields {
-    event: String,
-    journal_id: String,
-    sequence: u64,
-    time: String,
-    request_id: String,
-    user_id: String,
-    tenant_id: String,
-    conversation_id: String,
-    tool_call_id: String,
-    tool: String,
-    suggested_tool_hash: String,
-    attempt: u32,
-    outcome: String,
-    reason: Option<String>,
-    duration_ms: Option<f64>,
-    arguments_summary: Counts,
-    arguments_digest: String,
-    result_summary: Option<Counts>,
-    result_digest: Option<String>,
-    model_suggested: bool,
-    effect: Option<String>,
-    policy_digest: String,
-    audit_key_id: String,
-    trace_id: Option<String>,
-    mac: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(clippy::struct_field_names, reason = "the names are the wire's")]
-struct Counts {
-    field_count: u32,
-    scalar_count: u32,
-    collection_count: u32,
-    redacted_field_count: u32,
-    content_field_count: u32,
-    identifier_field_count: u32,
-}
-
-impl Fields {
-    fn into_record(self) -> Result<(Event, Stamp), RecordFault> {
-        let kind = self.kind()?;
-        if !self.model_suggested {
-            return Err(RecordFault::Field("model_suggested"));
-        }
-        let stamp = Stamp {
-            journal_id: self.journal_id.into(),
-            sequence: self.sequence,
-            mac: read_digest("mac", &self.mac)?,
-        };
-        let event = Event {
-            kind,
-            time: self.time.parse::<Timestamp>().map_err(|_| RecordFault::Field("time"))?,
-            context: Arc::new(Context {
-                request_id: self.request_id.into(),
-                user_id: self.user_id.into(),
-                tenant_id: self.tenant_id.into(),
-                conversation_id: self.conversation_id.into(),
-            }),
-            tool_call_id: self.tool_call_id.into(),
-            tool: self.tool.into(),
-            suggested_tool_hash: read_digest("suggested_tool_hash", &self.suggested_tool_hash)?,
-            attempt: self.attempt,
-            arguments_summary: (&self.arguments_summary).into(),
-            arguments_digest: read_digest("arguments_digest", &self.arguments_digest)?,
-            policy_digest: read_digest("policy_digest", &self.policy_digest)?,
-            audit_key_id: self.audit_key_id.into(),
-            trace_id: self.trace_id.as_deref().map(read_trace_id).transpose()?,
-        };
-        if self.outcome != event.outcome().as_str() {
-            return Err(RecordFault::Field("outcome"));
-        }
-        Ok((event, stamp))
-    }
-
-    /// What only one of the two events has. A field of the other event is a
-    /// fault by itself, or by the form: writing would leave it out.
-    fn kind(&self) -> Result<EventKind, RecordFault> {
-        match self.event.as_str() {
-            "tool_call_started" => Ok(EventKind::Started),
-            "tool_call_completed" => Ok(EventKind::Completed {
-                reason: self
-                    .reason
-                    .as_deref()
-                    .and_then(Reason::from_code)
-                    .ok_or(RecordFault::Field("reason"))?,
-                duration_us: self
-                    .duration_ms
-                    .and_then(read_duration)
-                    .ok_or(RecordFault::Field("duration_ms"))?,
-                result_summary: self.result_summary.as_ref().map(PayloadSummary::from),
-                result_digest: self
-                    .result_digest
-                    .as_deref()
-                    .map(|hex| read_digest("result_digest", hex))
-                    .transpose()?,
-                effect: self
-                    .effect
-                    .as_deref()
-                    .and_then(read_effect)
-                    .ok_or(RecordFault::Field("effect"))?,
-            }),
-            _ => Err(RecordFault::Field("event")),
-        }
-    }
-}
-
-impl From<&Counts> for PayloadSummary {
-    fn from(counts: &Counts) -> Self {
-        Self {
-            field_count: counts.field_count,
-            scalar_count: counts.scalar_count,
-            collection_count: counts.collection_count,
-            redacted_field_count: counts.redacted_field_count,
-            content_field_count: counts.content_field_count,
-            identifier_field_count: counts.identifier_field_count,
-        }
-    }
-}
-
-fn read_digest(field: &'static str, hex: &str) -> Result<Digest, RecordFault> {
-    Digest::from_hex(hex).ok_or(RecordFault::Field(field))
-}
-
-fn read_trace_id(hex: &str) -> Result<TraceId, RecordFault> {
-    // Shorter, signed and upper-case digits pass here and fail by their form.
-    u128::from_str_radix(hex, 16)
-        .ok()
-        .and_then(|bits| TraceId::new(bits.to_be_bytes()))
-        .ok_or(RecordFault::Field("trace_id"))
-}
-
-fn read_effect(word: &str) -> Option<Effect> {
-    [Effect::None, Effect::Applied, Effect::Unknown]
-        .into_iter()
-        .find(|effect| effect.as_str() == word)
-}
-
-#[allow(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "the range is checked, and doubles are exact within it"
-)]
-fn read_duration(milliseconds: f64) -> Option<u64> {
-    let microseconds = (milliseconds * 1_000.0).round();
-    (0.0..=MAX_DURATION_US as f64).contains(&microseconds).then_some(microseconds as u64)
-}
-
 fn name(line: &mut Vec<u8>, name: &'static str) {
     line.extend_from_slice(b",\"");
     line.extend_from_slice(name.as_bytes());
@@ -291,6 +173,11 @@ fn text(line: &mut Vec<u8>, field: &'static str, value: &str) {
 fn display(line: &mut Vec<u8>, field: &'static str, value: impl fmt::Display) {
     name(line, field);
     put(line, format_args!("{value}"));
+}
+
+fn timestamp(line: &mut Vec<u8>, field: &'static str, time: Timestamp) {
+    name(line, field);
+    put(line, format_args!("\"{time:.6}\""));
 }
 
 fn duration(line: &mut Vec<u8>, field: &'static str, microseconds: u64) {

@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Digest, Event, EventKind, PayloadSummary};
+use super::{Digest, Entry, Event, EventKind, PayloadSummary};
 use crate::domain::proposal::Context;
 use crate::domain::reason::{Effect, Reason};
+
+/// An event as the journal takes it.
+pub(crate) fn entry(event: Event) -> Entry {
+    Entry::Call(Arc::new(event))
+}
 
 /// A started event of this call id.
 pub(crate) fn started(tool_call_id: &str) -> Event {
@@ -27,6 +32,7 @@ pub(crate) fn started(tool_call_id: &str) -> Event {
         arguments_digest: Digest([2; 32]),
         policy_digest: Digest([3; 32]),
         audit_key_id: "k1".into(),
+        confirmation: None,
         trace_id: None,
     }
 }

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{AuditKey, Digest, Event, EventKind, PayloadSummary, TraceId, summarise};
+use super::{
+    AdminEvent, AdminKind, AuditKey, Confirmed, Digest, Event, EventKind, PayloadSummary, TraceId,
+    summarise,
+};
 use crate::domain::contract::Contract;
 use crate::domain::json::{Object, Value};
 use crate::domain::proposal::Context;
@@ -35,6 +38,8 @@ pub struct Subject {
     pub arguments_summary: PayloadSummary,
     /// Keyed digest of the bounded arguments.
     pub arguments_digest: Digest,
+    /// The verified ticket that came with the call.
+    pub confirmation: Option<Arc<Confirmed>>,
 }
 
 impl Scope {
@@ -66,6 +71,26 @@ impl Scope {
             suggested_tool_hash: self.key.digest(&Value::String(suggested.to_owned()), &[]),
             arguments_summary: summarise(arguments, redact),
             arguments_digest: self.key.digest(arguments, redact),
+            confirmation: None,
+        }
+    }
+
+    /// An event of something done beside the calls.
+    #[must_use]
+    pub fn administrative(
+        &self,
+        confirmation_id: Arc<str>,
+        kind: AdminKind,
+        now: Timestamp,
+    ) -> AdminEvent {
+        AdminEvent {
+            kind,
+            time: now,
+            context: Arc::clone(&self.context),
+            confirmation_id,
+            policy_digest: self.policy_digest,
+            audit_key_id: Arc::clone(self.key.id()),
+            trace_id: self.trace_id,
         }
     }
 
@@ -84,6 +109,7 @@ impl Scope {
             arguments_digest: subject.arguments_digest,
             policy_digest: self.policy_digest,
             audit_key_id: Arc::clone(self.key.id()),
+            confirmation: subject.confirmation.clone(),
             trace_id: self.trace_id,
         }
     }

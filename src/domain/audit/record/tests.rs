@@ -1,22 +1,32 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::super::samples;
 use super::*;
-use crate::domain::reason::Outcome;
+use crate::domain::audit::{Confirmed, Stamp};
+use crate::domain::reason::{Effect, Outcome, Reason};
 
 const JOURNAL: &str = "0190a8f0-0000-4000-8000-000000000000";
 
 fn line_of(event: &Event) -> String {
+    line_of_entry(&samples::entry(event.clone()))
+}
+
+fn line_of_entry(entry: &Entry) -> String {
     let mut line = Vec::new();
-    write_record(&mut line, event, JOURNAL, 7);
+    write_record(&mut line, entry, JOURNAL, 7);
     write_mac(&mut line, &Digest([0xab; 32]));
     String::from_utf8(line).unwrap()
 }
 
 fn read(line: &str) -> Result<Event, RecordFault> {
-    read_record(line.as_bytes()).map(|(event, _)| event)
+    read_record(line.as_bytes()).map(|(entry, _)| match entry {
+        Entry::Call(event) => Arc::unwrap_or_clone(event),
+        Entry::Admin(_) => panic!("an administrative record"),
+    })
 }
 
 #[test]
@@ -205,6 +215,59 @@ fn kinds() -> impl Strategy<Value = EventKind> {
 }
 
 prop_compose! {
+    fn confirmations()(
+        id in any::<u128>(),
+        by in short_text(),
+        seconds in 0..253_402_200_000_i64,
+        purpose in "[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+    ) -> Confirmed {
+        Confirmed {
+            confirmation_id: uuid::Uuid::from_u128(id).to_string().into(),
+            confirmed_by_user_id: by,
+            confirmed_at: Timestamp::from_second(seconds).unwrap(),
+            expires_at: Timestamp::from_second(seconds + 300).unwrap(),
+            purpose: purpose.into(),
+        }
+    }
+}
+
+prop_compose! {
+    fn administrative()(
+        issued in any::<bool>(),
+        confirmed in confirmations(),
+        ids in (short_text(), short_text(), short_text(), short_text()),
+        tool_call_id in "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
+        policy_digest in digests(),
+        trace in any::<Option<[u8; 16]>>(),
+    ) -> AdminEvent {
+        AdminEvent {
+            kind: if issued {
+                AdminKind::ConfirmationIssued {
+                    tool_call_id: tool_call_id.into(),
+                    tool: confirmed.purpose,
+                    confirmed_by_user_id: confirmed.confirmed_by_user_id,
+                    confirmed_at: confirmed.confirmed_at,
+                    confirmation_expires_at: confirmed.expires_at,
+                }
+            } else {
+                AdminKind::ConfirmationRevoked
+            },
+            time: confirmed.expires_at,
+            context: Arc::new(Context {
+                request_id: ids.0,
+                user_id: ids.1,
+                tenant_id: ids.2,
+                conversation_id: ids.3,
+            }),
+            confirmation_id: confirmed.confirmation_id,
+            policy_digest,
+            audit_key_id: "k1".into(),
+            trace_id: trace.and_then(TraceId::new),
+        }
+    }
+}
+
+prop_compose! {
     fn events()(
         kind in kinds(),
         time in (-62_135_596_800_000_000_i64..253_402_200_000_000_000),
@@ -216,6 +279,7 @@ prop_compose! {
         arguments_summary in summaries(),
         hashes in (digests(), digests(), digests()),
         trace in any::<Option<[u8; 16]>>(),
+        confirmation in proptest::option::of(confirmations()),
     ) -> Event {
         Event {
             kind,
@@ -234,6 +298,7 @@ prop_compose! {
             arguments_digest: hashes.1,
             policy_digest: hashes.2,
             audit_key_id: audit_key_id.into(),
+            confirmation: confirmation.map(Arc::new),
             trace_id: trace.and_then(TraceId::new),
         }
     }
@@ -243,11 +308,25 @@ proptest! {
     #[test]
     fn a_record_written_and_read_is_the_same(event in events(), sequence in any::<u64>(), mac in digests()) {
         let mut line = Vec::new();
-        write_record(&mut line, &event, JOURNAL, sequence);
+        let entry = samples::entry(event);
+        write_record(&mut line, &entry, JOURNAL, sequence);
         write_mac(&mut line, &mac);
         prop_assert!(!line.contains(&b'\n'));
+        prop_assert!(line.len() <= MAX_RECORD_BYTES);
         let stamp = Stamp { journal_id: JOURNAL.into(), sequence, mac };
-        prop_assert_eq!(read_record(&line), Ok((event, stamp)));
+        prop_assert_eq!(read_record(&line), Ok((entry, stamp)));
+    }
+}
+
+proptest! {
+    #[test]
+    fn an_administrative_record_written_and_read_is_the_same(event in administrative()) {
+        let entry = Entry::Admin(Arc::new(event));
+        let line = line_of_entry(&entry);
+        prop_assert_eq!(read_record(line.as_bytes()).map(|(entry, _)| entry), Ok(entry));
+        // A field of the other kind is never passed over.
+        let longer = line.replacen(",\"policy_digest\"", ",\"tool\":\"x\",\"policy_digest\"", 1);
+        prop_assert!(read_record(longer.as_bytes()).is_err());
     }
 }
 
