@@ -1,15 +1,17 @@
 //! What the gate causes outside itself, as traits.
 //!
-//! Adapters implement these; tests put fakes behind them. The ledger joins them
-//! with the calls that need one.
+//! Adapters implement these; tests put fakes behind them.
 
-use std::sync::Arc;
+mod ledger;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 
-use crate::domain::audit::{ClosedSetFault, Event, Stamp};
+use crate::domain::audit::{ClosedSetFault, Entry, Stamp};
 use crate::domain::stages::Delivery;
+
+pub use crate::domain::record::Reservation;
+pub use ledger::{Ledger, LedgerFault, ReserveFault, Revocation, Revoked, Settlement};
 
 /// The wall clock. Waiting and measuring use the runtime's monotonic time.
 pub trait Clock: Send + Sync {
@@ -25,14 +27,14 @@ pub trait Clock: Send + Sync {
 /// [`JournalFault::Rejected`] mean that nothing was taken.
 #[async_trait]
 pub trait Journal: Send + Sync {
-    /// Appends events in order and returns once all are as durable as asked.
+    /// Appends entries in order and returns once all are as durable as asked.
     ///
     /// # Errors
     ///
     /// See [`JournalFault`].
     async fn append(
         &self,
-        events: Vec<Arc<Event>>,
+        entries: Vec<Entry>,
         durability: Durability,
     ) -> Result<Vec<Stamp>, JournalFault>;
 
@@ -86,5 +88,8 @@ pub enum UpstreamFault {
         sent: bool,
     },
     /// The answer is larger than the contract allows, or is no answer of this method.
-    Malformed,
+    Malformed {
+        /// Whether the handler's status was OK: it did what it was asked to.
+        ok: bool,
+    },
 }

@@ -2,4 +2,6 @@
 
 pub mod clock;
 pub mod journal;
+pub mod ledger;
+mod lock;
 pub mod upstream;
