@@ -15,6 +15,9 @@ const FILES: [&str; 6] = [
     "toolgate/v1/admin.proto",
 ];
 
+/// Services that this version serves; each has a file of its own.
+const SERVED: [&str; 2] = ["ToolGate", "Confirmations"];
+
 /// Methods of `ToolGate` that are in the contract, but not served by this version: reflection must not offer them.
 const NOT_SERVED: [&str; 2] = ["ExecuteStream", "GetCall"];
 
@@ -35,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// Removes services and methods that are not served, with their comments.
 fn keep_served(file: &mut FileDescriptorProto) {
-    file.service.retain(|service| service.name() == "ToolGate");
+    file.service.retain(|service| SERVED.contains(&service.name()));
     let Some(service) = file.service.first_mut() else { return };
     let mut index = -1;
     let mut removed = Vec::new();

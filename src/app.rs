@@ -1,8 +1,11 @@
 //! The composition root: the only place that knows every room.
 
+mod recover;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,20 +17,23 @@ use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
 use crate::adapters::clock::SystemClock;
-use crate::adapters::journal::{JournalFiles, JournalOptions, OpenError, Recovered};
+use crate::adapters::journal::{self, JournalFiles, JournalOptions};
+use crate::adapters::ledger::{self, EmbeddedLedger, EmbeddedOptions};
 use crate::adapters::upstream::GrpcUpstreams;
-use crate::config::{AuditSecrets, Config, ListenAt, Secret};
-use crate::domain::audit::{AuditKey, JournalKey, JournalKeys, close_lost};
+use crate::config::{Config, ConfirmationConfig, KeySecrets, ListenAt, Secret};
+use crate::domain::audit::{AuditKey, JournalKey, JournalKeys};
+use crate::domain::authorisation::Confirmations;
 use crate::domain::caller::Role;
-use crate::domain::policy::PolicySnapshot;
-use crate::gate::{Gate, GateOptions, Ports};
+use crate::domain::ticket::{ConfirmationKey, ConfirmationKeys, KeysFault};
+use crate::gate::{Gate, GateOptions, Ports, Recorder};
 use crate::grpc::callers::Callers;
 use crate::grpc::server::{Listener, Services};
-use crate::ports::{Clock, Durability, Journal};
+use crate::ports::{Clock, Journal};
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
-use crate::telemetry::metrics::{Metrics, MetricsError, ToolMetrics};
+use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
+use recover::{LastSeen, open_and_recover};
 
 /// How long idle connections get to close once every request has ended.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -38,13 +44,11 @@ const JOURNAL_GRACE: Duration = Duration::from_secs(5);
 /// How soon gRPC health follows the gate's readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Lost pairs that one append closes. There may be more of them than the smallest
-/// `limits.journal_queue_events` takes at once.
-const CLOSED_AT_ONCE: usize = 32;
-
-/// What HKDF derives from an audit secret (semantics, section 6).
+/// What HKDF derives from audit and confirmation secrets (semantics, section 6).
 const AUDIT_PURPOSE: &str = "toolgate/audit/v1";
 const JOURNAL_PURPOSE: &str = "toolgate/journal/v1";
+const CONFIRMATION_PURPOSE: &str = "toolgate/confirmation/v1";
+const ARGUMENTS_PURPOSE: &str = "toolgate/arguments/v1";
 
 /// A serving gate.
 pub struct Running {
@@ -59,15 +63,24 @@ pub struct Running {
     admin_server: JoinHandle<()>,
     health: HealthReporter,
     follow_readiness: JoinHandle<()>,
+    keep_ledger: JoinHandle<()>,
 }
 
 /// Why a gate did not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// A contract needs the ledger.
-    NeedsLedger(Arc<str>),
+    /// The ledger cannot be opened.
+    Ledger(ledger::OpenError),
+    /// The calls that a killed process left running cannot be settled.
+    LedgerRecovery,
+    /// The ledger is older than the journal beside it.
+    LedgerOld,
+    /// The data directory has a ledger, and the configuration names none.
+    LedgerLeftOut,
+    /// The confirmation keys do not go together.
+    Keys(KeysFault),
     /// The journal cannot be opened.
-    Journal(OpenError),
+    Journal(journal::OpenError),
     /// The pairs that a killed process left open cannot be closed.
     Recovery,
     /// An address cannot be bound.
@@ -89,22 +102,23 @@ impl Running {
     /// See [`StartError`]. Nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let policy = Arc::new(config.policy.snapshot);
-        refuse_what_needs_a_ledger(&policy)?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
-
+        let (recorder, last_seen) =
+            open_ledger(config.confirmation, &config.data, &*clock)?.unzip();
         let options = JournalOptions {
             segment_bytes: config.segment_bytes,
             queue_events: config.journal_queue_events,
             ..JournalOptions::new(config.data.join("journal"), journal_keys, clock.now())
         };
-        let (journal, recovered) = JournalFiles::open(options).map_err(StartError::Journal)?;
-        let journal = Arc::new(journal);
-
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
         let tool_metrics = metrics.tools(policy.contracts().map(|contract| &*contract.name));
-        close_open_pairs(&*journal, recovered, &*clock, &tool_metrics).await?;
+        let ledger = recorder.as_ref().map(|recorder| &*recorder.ledger);
+        let journal = open_and_recover(options, ledger, last_seen, &*clock, &tool_metrics).await?;
+        metrics.journal_opened(journal.head().sequence);
+        let journal = Arc::new(journal);
+
         let upstreams =
             config.upstreams.into_iter().map(|(name, upstream)| (name.into(), upstream));
         let gate = Gate::new(
@@ -113,6 +127,7 @@ impl Running {
                 key,
                 read_durability: config.read_durability,
                 in_flight: config.in_flight,
+                recorder,
             },
             Ports {
                 journal: Arc::clone(&journal) as Arc<dyn Journal>,
@@ -144,6 +159,10 @@ impl Running {
         for listener in listeners {
             servers.spawn(services.clone().serve(listener, stop_serving.clone()));
         }
+        let keep_ledger = tokio::spawn({
+            let gate = Arc::clone(&gate);
+            async move { gate.keep_ledger().await }
+        });
         let follow_readiness =
             tokio::spawn(follow_readiness(health.clone(), Arc::clone(&readiness)));
         let admin_server =
@@ -171,6 +190,7 @@ impl Running {
             admin_server,
             health,
             follow_readiness,
+            keep_ledger,
         })
     }
 
@@ -187,9 +207,9 @@ impl Running {
     }
 
     /// Drains: readiness off and new calls refused, running ones finish within
-    /// their grace, then connections close and the journal is flushed.
+    /// their grace, then connections close, the journal is flushed and the ledger closed.
     pub async fn stop(mut self) {
-        self.follow_readiness.abort();
+        end(self.follow_readiness).await;
         tell_health(&self.health, false).await;
         self.gate.drain(self.drain).await;
         self.stop_serving.cancel();
@@ -199,11 +219,17 @@ impl Running {
         if closed.await.is_err() {
             self.servers.shutdown().await;
         }
+        end(self.keep_ledger).await;
         self.stop_admin.cancel();
         // The admin server bounds its own closing; a panic of it costs nothing any more.
         drop(self.admin_server.await);
-        let journal = Arc::clone(&self.journal);
-        let flushed = tokio::task::spawn_blocking(move || journal.close(JOURNAL_GRACE)).await;
+        let (gate, journal) = (self.gate, self.journal);
+        // The last to hold them: closing waits for what is queued, and gives the locks back.
+        let flushed = tokio::task::spawn_blocking(move || {
+            drop(gate);
+            journal.close(JOURNAL_GRACE)
+        })
+        .await;
         match flushed {
             Ok(Ok(())) => {}
             Ok(Err(unwritten)) => {
@@ -214,20 +240,14 @@ impl Running {
     }
 }
 
-/// Writes and confirmed reads wait for the ledger; a gate that cannot run them does not offer them.
-///
-/// # Errors
-///
-/// [`StartError::NeedsLedger`] with the first tool that does.
-pub fn refuse_what_needs_a_ledger(policy: &PolicySnapshot) -> Result<(), StartError> {
-    match policy.contracts().find(|contract| contract.needs_record()) {
-        Some(contract) => Err(StartError::NeedsLedger(Arc::clone(&contract.name))),
-        None => Ok(()),
-    }
+/// Ends a task that never ends by itself, and waits until what it held is dropped.
+async fn end(task: JoinHandle<()>) {
+    task.abort();
+    drop(task.await);
 }
 
 /// The key that digests, and the chain's keys, the one that signs first.
-fn audit_keys(secrets: &AuditSecrets) -> (AuditKey, JournalKeys) {
+fn audit_keys(secrets: &KeySecrets) -> (AuditKey, JournalKeys) {
     let chain = |(_, secret): &(Arc<str>, Secret)| JournalKey::new(&secret.derive(JOURNAL_PURPOSE));
     let (id, secret) = &secrets.current;
     let key = AuditKey::new(Arc::clone(id), &secret.derive(AUDIT_PURPOSE));
@@ -239,31 +259,39 @@ fn credentials(callers: &[(Role, Secret)]) -> impl Iterator<Item = (Role, &[u8])
     callers.iter().filter_map(|(role, secret)| Some((*role, secret.as_credential().ok()?)))
 }
 
-/// Closes and counts what a killed process left open.
-async fn close_open_pairs(
-    journal: &dyn Journal,
-    recovered: Recovered,
+/// The ledger beside the journal, with the keys of the tickets whose use it remembers.
+fn open_ledger(
+    config: Option<ConfirmationConfig>,
+    data: &Path,
     clock: &dyn Clock,
-    tool_metrics: &ToolMetrics,
-) -> Result<(), StartError> {
-    if recovered.cut_bytes > 0 {
-        tracing::warn!(bytes = recovered.cut_bytes, "a torn tail of the journal was cut");
-    }
-    if recovered.open.is_empty() {
-        return Ok(());
-    }
-    let lost: Vec<_> = close_lost(&recovered.open, clock.now()).into_iter().map(Arc::new).collect();
-    tracing::warn!(count = lost.len(), "closing the pairs that a killed process left open");
-    for some in lost.chunks(CLOSED_AT_ONCE) {
-        journal
-            .append(some.to_vec(), Durability::Synced)
-            .await
-            .map_err(|_| StartError::Recovery)?;
-    }
-    for event in &lost {
-        tool_metrics.completed(event);
-    }
-    Ok(())
+) -> Result<Option<(Recorder, LastSeen)>, StartError> {
+    let directory = data.join("ledger");
+    let Some(config) = config else {
+        return if directory.exists() { Err(StartError::LedgerLeftOut) } else { Ok(None) };
+    };
+    let options =
+        EmbeddedOptions { skew: config.skew, ..EmbeddedOptions::new(directory, clock.now()) };
+    let ledger = EmbeddedLedger::open(&options).map_err(StartError::Ledger)?;
+    let last_seen = LastSeen { at: ledger.seen_at_open(), skew: config.skew };
+    let keys = confirmation_keys(&config.secrets).map_err(StartError::Keys)?;
+    let confirmations = Confirmations { keys, ticket_ttl: config.ticket_ttl, skew: config.skew };
+    let recorder = Recorder { confirmations: Arc::new(confirmations), ledger: Arc::new(ledger) };
+    Ok(Some((recorder, last_seen)))
+}
+
+/// The keys of tickets and arguments hashes, the one that signs first.
+///
+/// # Errors
+///
+/// Where they do not go together.
+pub fn confirmation_keys(secrets: &KeySecrets) -> Result<ConfirmationKeys, KeysFault> {
+    let key = |(id, secret): &(Arc<str>, Secret)| {
+        let signing = secret.derive(CONFIRMATION_PURPOSE);
+        let arguments = secret.derive(ARGUMENTS_PURPOSE);
+        ConfirmationKey::new(Arc::clone(id), &signing, &arguments)
+    };
+    let all = std::iter::once(&secrets.current).chain(&secrets.former);
+    ConfirmationKeys::new(all.map(key).collect::<Result<_, _>>()?)
 }
 
 async fn bind(addresses: &[ListenAt]) -> Result<Vec<Listener>, StartError> {
@@ -302,21 +330,34 @@ async fn tell_health(health: &HealthReporter, is_ready: bool) {
 }
 
 fn readiness(gate: &Arc<Gate>, journal: &Arc<JournalFiles>) -> Readiness {
-    let (gate, journal) = (Arc::clone(gate), Arc::clone(journal));
+    // Weak, for the metrics keep this as long as they live, and the gate keeps the ledger open.
+    let (gate, journal) = (Arc::downgrade(gate), Arc::downgrade(journal));
     Arc::new(move || {
+        let (Some(gate), Some(journal)) = (gate.upgrade(), journal.upgrade()) else {
+            return vec![NotReady::Draining];
+        };
         let draining = gate.is_draining().then_some(NotReady::Draining);
+        let ledger = (!gate.is_ledger_ready()).then_some(NotReady::LedgerDown);
+        let clock = (!gate.is_clock_trusted()).then_some(NotReady::ClockUntrusted);
         let journal = (!journal.is_ready()).then_some(NotReady::JournalDown);
-        draining.into_iter().chain(journal).collect()
+        draining.into_iter().chain(journal).chain(ledger).chain(clock).collect()
     })
 }
 
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NeedsLedger(name) => write!(
-                f,
-                "the tool {name} is a write or needs a confirmation, and this version has no ledger to remember either in; remove the tool, or make it a plain read"
+            Self::Ledger(_) => f.write_str("the ledger cannot be opened"),
+            Self::LedgerRecovery => f.write_str(
+                "the calls that a killed process left running cannot be settled in the ledger; look at the data directory's disk",
             ),
+            Self::LedgerOld => f.write_str(
+                "the ledger is older than the journal beside it: it has forgotten tickets that were spent since, and must not be used; if it was restored from a copy, run toolgate ledger new-identity, which ends every ticket that is out",
+            ),
+            Self::LedgerLeftOut => f.write_str(
+                "the data directory has a ledger, and the configuration names none: calls that a killed process left running could not be told; put the ledger and confirmation sections back, or move the directory ledger/ aside for good",
+            ),
+            Self::Keys(_) => f.write_str("the confirmation keys cannot be used"),
             Self::Journal(_) => f.write_str("the journal cannot be opened"),
             Self::Recovery => f.write_str(
                 "the pairs that a killed process left open cannot be closed in the journal; look at the data directory's disk",
@@ -330,10 +371,12 @@ impl fmt::Display for StartError {
 impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::Ledger(error) => Some(error),
+            Self::Keys(error) => Some(error),
             Self::Journal(error) => Some(error),
             Self::Bind { source, .. } => Some(source),
             Self::Metrics(error) => Some(error),
-            Self::NeedsLedger(_) | Self::Recovery => None,
+            Self::LedgerRecovery | Self::LedgerOld | Self::LedgerLeftOut | Self::Recovery => None,
         }
     }
 }

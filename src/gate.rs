@@ -12,7 +12,10 @@
 //!
 //! The domain decides, the ports act, this file orders.
 
+mod attempt;
 mod batch;
+mod confirm;
+mod held;
 mod pair;
 
 use std::sync::Arc;
@@ -26,16 +29,22 @@ use tokio_util::task::TaskTracker;
 
 use crate::domain::admission::{self, Refusal};
 use crate::domain::audit::{AuditKey, Digest, Event, Scope, Stamp};
+use crate::domain::authorisation::{Judged, Preview};
 use crate::domain::policy::PolicySnapshot;
 use crate::domain::proposal::{BatchMode, Context, Proposal};
 use crate::domain::reason::{Effect, Reason};
+use crate::domain::record::{Ended, TicketUse};
 use crate::domain::refused::Refused;
 use crate::domain::schema::SchemaFault;
 use crate::domain::stages::{Authorised, TraceContext};
+use crate::domain::watermark::{ClockState, Reading};
 use crate::ports::{Clock, Durability, Journal, Upstream};
 use crate::telemetry::metrics::{Metrics, ToolMetrics};
 
 use batch::Batch;
+pub use confirm::{IssueRequest, Revocation};
+pub use held::Recorder;
+use held::{Held, OBSERVE_INTERVAL};
 
 /// What stands between proposals and everything with an effect.
 pub struct Gate {
@@ -45,6 +54,9 @@ pub struct Gate {
     ports: Ports,
     metrics: Metrics,
     tool_metrics: Arc<ToolMetrics>,
+    recorder: Option<Held>,
+    clock_is_behind: AtomicBool,
+    started: Instant,
     in_flight: Arc<Semaphore>,
     draining: AtomicBool,
     tasks: TaskTracker,
@@ -73,6 +85,8 @@ pub struct GateOptions {
     pub read_durability: Durability,
     /// Requests that may run at once.
     pub in_flight: usize,
+    /// What writes and confirmed calls need.
+    pub recorder: Option<Recorder>,
 }
 
 /// One authenticated Execute.
@@ -132,6 +146,10 @@ pub struct CallEnd {
     pub result_json: Option<String>,
     /// What it changed.
     pub effect: Effect,
+    /// How the recorded call ended, for `CALL_REPLAYED`.
+    pub recorded: Option<Ended>,
+    /// Whether the same proposal may succeed later.
+    pub retryable: bool,
     /// Whether its last pair is durable.
     pub audit: AuditState,
     /// The last attempt's number; `None` where none was made.
@@ -149,15 +167,48 @@ pub enum AuditState {
     CompletedFailed,
 }
 
-/// What Execute would answer to one proposal.
+/// What Execute would answer to one proposal, and what a person would be asked
+/// to confirm where the call needs it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// It would be relayed.
-    Admitted,
+    Admitted(Option<Preview>),
     /// It would be refused.
-    Refused(Box<Refusal>),
+    Refused(Box<Refusal>, Option<Preview>),
     /// The batch would be refused for another proposal.
     NotReached,
+}
+
+impl CallEnd {
+    /// The end of a call that no handler saw.
+    fn refused(refusal: &Refusal, audit: AuditState) -> Self {
+        Self {
+            reason: refusal.reason,
+            message: refusal.message(),
+            faults: refusal.faults().to_vec(),
+            result_json: None,
+            effect: refusal.effect(),
+            recorded: refusal.replay().cloned(),
+            retryable: refusal.reason.row().retryable,
+            audit,
+            attempt: None,
+        }
+    }
+
+    /// The end of a call that was started, or could not be.
+    fn ended(ending: &pair::Ending, audit: AuditState, attempt: Option<u32>) -> Self {
+        Self {
+            reason: ending.reason,
+            message: ending.reason.row().message.into(),
+            faults: Vec::new(),
+            result_json: None,
+            effect: ending.effect,
+            recorded: None,
+            retryable: ending.reason.row().retryable,
+            audit,
+            attempt,
+        }
+    }
 }
 
 impl Gate {
@@ -165,6 +216,7 @@ impl Gate {
     #[must_use]
     pub fn new(options: GateOptions, ports: Ports, metrics: Metrics) -> Arc<Self> {
         metrics.policy_loaded(options.policy.digest());
+        let recorder = options.recorder.map(|recorder| Held::new(recorder, metrics.clone()));
         let names = options.policy.contracts().map(|contract| &*contract.name);
         Arc::new(Self {
             tool_metrics: Arc::new(metrics.tools(names)),
@@ -173,6 +225,9 @@ impl Gate {
             read_durability: options.read_durability,
             ports,
             metrics,
+            recorder,
+            clock_is_behind: AtomicBool::new(false),
+            started: Instant::now(),
             in_flight: Arc::new(Semaphore::new(options.in_flight)),
             draining: AtomicBool::new(false),
             tasks: TaskTracker::new(),
@@ -207,6 +262,7 @@ impl Gate {
         if !self.ports.journal.is_ready() {
             return Err(Refused::JournalUnavailable);
         }
+        self.check_ledger(&request.proposals)?;
         let gone = self.abandon.child_token();
         let batch = Batch::new(Arc::clone(self), request, gone.clone());
         let held = (permit, token, self.metrics.request_started());
@@ -219,12 +275,13 @@ impl Gate {
         task.await.map_err(|_| Refused::Internal)
     }
 
-    /// Answers what [`Gate::execute`] would, without any effect or event.
+    /// Answers what [`Gate::execute`] would, without any effect or event, and
+    /// for a call that needs a ticket its preview.
     ///
     /// # Errors
     ///
     /// As for [`Gate::execute`].
-    pub fn check(
+    pub async fn check(
         &self,
         context: &Arc<Context>,
         proposals: &[Proposal],
@@ -235,17 +292,51 @@ impl Gate {
         if self.is_draining() {
             return Err(Refused::Draining);
         }
+        self.check_ledger(proposals)?;
         let scope = self.scope(Arc::clone(context), None);
         if let Err(refused) = admission::check_batch(&scope, &self.policy, proposals) {
             let mut verdicts = vec![Verdict::NotReached; proposals.len()];
-            verdicts[refused.index] = Verdict::Refused(Box::new(refused.refusal));
+            verdicts[refused.index] = Verdict::Refused(Box::new(refused.refusal), None);
             return Ok(verdicts);
         }
-        let verdict = |proposal| {
-            let authorised = authorise(&scope, &self.policy, proposal);
-            authorised.map_or_else(Verdict::Refused, |_| Verdict::Admitted)
-        };
-        Ok(proposals.iter().map(verdict).collect())
+        let mut verdicts = Vec::with_capacity(proposals.len());
+        for proposal in proposals {
+            verdicts.push(self.judge_alone(&scope, proposal).await);
+        }
+        Ok(verdicts)
+    }
+
+    /// Shows the ledger the clock and lets it forget what is over, for as long as
+    /// it is polled. Returns at once in a gate without a ledger.
+    pub async fn keep_ledger(&self) {
+        let Some(recorder) = &self.recorder else { return };
+        let mut interval = tokio::time::interval(OBSERVE_INTERVAL);
+        interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            if let Some(state) = recorder.observe(self.reading()).await {
+                let is_behind = state == ClockState::Behind;
+                if is_behind != self.clock_is_behind.swap(is_behind, Ordering::SeqCst) {
+                    tracing::warn!(
+                        is_behind,
+                        "the clock's standing against the ledger has changed"
+                    );
+                }
+            }
+            recorder.forget_expired().await;
+        }
+    }
+
+    /// Whether the ledger works, or none is needed.
+    #[must_use]
+    pub fn is_ledger_ready(&self) -> bool {
+        self.recorder.as_ref().is_none_or(|recorder| recorder.ledger.is_ready())
+    }
+
+    /// Whether the clock is not behind the ledger's high-water mark.
+    #[must_use]
+    pub fn is_clock_trusted(&self) -> bool {
+        !self.clock_is_behind.load(Ordering::SeqCst)
     }
 
     /// The policy in force.
@@ -272,6 +363,44 @@ impl Gate {
         }
     }
 
+    /// Admission, ticket and record: everything that is decided without an effect.
+    async fn authorise(
+        &self,
+        scope: &Scope,
+        policy: &PolicySnapshot,
+        proposal: &Proposal,
+    ) -> Result<Authorised, Box<Refusal>> {
+        let admitted = admission::admit(scope, policy, proposal)?;
+        let ticket = proposal.ticket.as_deref();
+        let recorder = match &self.recorder {
+            Some(recorder) if admitted.contract().needs_record() => recorder,
+            _ => {
+                let now = self.ports.clock.now();
+                return Judged::plain(admitted, ticket)?.authorise(None, TicketUse::Unused, now);
+            }
+        };
+        let now = self.ports.clock.now();
+        let judged = recorder.judge(admitted, ticket, scope, now)?;
+        let found = recorder.find(&judged).await?;
+        judged.authorise(found.record.as_ref(), found.ticket, now)
+    }
+
+    /// A ledger that is down refuses requests in which a named tool may need it.
+    fn check_ledger(&self, proposals: &[Proposal]) -> Result<(), Refused> {
+        let needs_record = |proposal: &Proposal| {
+            self.policy.contract(&proposal.name).is_some_and(|contract| contract.needs_record())
+        };
+        let is_ready = || self.recorder.as_ref().is_some_and(|recorder| recorder.ledger.is_ready());
+        if proposals.iter().any(needs_record) && !is_ready() {
+            return Err(Refused::LedgerUnavailable);
+        }
+        Ok(())
+    }
+
+    fn reading(&self) -> Reading {
+        held::reading(&*self.ports.clock, self.started)
+    }
+
     fn scope(&self, context: Arc<Context>, trace: Option<&TraceContext>) -> Scope {
         Scope {
             context,
@@ -280,14 +409,4 @@ impl Gate {
             trace_id: trace.map(|trace| trace.trace_id),
         }
     }
-}
-
-/// Admission, then the ticket: everything that is decided without an effect.
-fn authorise(
-    scope: &Scope,
-    policy: &PolicySnapshot,
-    proposal: &Proposal,
-) -> Result<Authorised, Box<Refusal>> {
-    let admitted = admission::admit(scope, policy, proposal)?;
-    Authorised::new(admitted, proposal.ticket.as_deref())
 }

@@ -26,6 +26,7 @@ pub mod app;
 pub mod cli;
 pub mod config;
 pub mod domain;
+mod failpoint;
 pub mod gate;
 pub mod grpc;
 pub mod ports;

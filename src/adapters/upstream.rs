@@ -105,9 +105,10 @@ impl Upstream for GrpcUpstreams {
 }
 
 fn result_json(message: Bytes, max_result_bytes: usize) -> Result<String, UpstreamFault> {
-    let response = InvokeResponse::decode(message).map_err(|_| UpstreamFault::Malformed)?;
+    let response =
+        InvokeResponse::decode(message).map_err(|_| UpstreamFault::Malformed { ok: true })?;
     if response.result_json.len() > max_result_bytes {
-        return Err(UpstreamFault::Malformed);
+        return Err(UpstreamFault::Malformed { ok: true });
     }
     Ok(response.result_json)
 }

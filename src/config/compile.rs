@@ -32,13 +32,16 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/data", &DATA),
     ("/audit", &AUDIT),
     ("/audit/keys/*", &KEY),
+    ("/ledger", &LEDGER),
+    ("/confirmation", &CONFIRMATION),
+    ("/confirmation/keys/*", &KEY),
     ("/callers/*", &CALLER),
     ("/upstreams/*", &UPSTREAM),
     ("/limits", &LIMITS),
     ("/log", &LOG),
 ];
 
-const TOP: [&str; 11] = [
+const TOP: [&str; 13] = [
     "apiVersion",
     "kind",
     "listeners",
@@ -46,6 +49,8 @@ const TOP: [&str; 11] = [
     "policy",
     "data",
     "audit",
+    "ledger",
+    "confirmation",
     "callers",
     "upstreams",
     "limits",
@@ -53,6 +58,8 @@ const TOP: [&str; 11] = [
 ];
 const DATA: [&str; 2] = ["directory", "persistence"];
 const AUDIT: [&str; 3] = ["keys", "sync", "segment_bytes"];
+const LEDGER: [&str; 2] = ["kind", "single_replica"];
+const CONFIRMATION: [&str; 3] = ["keys", "ticket_ttl", "skew"];
 const KEY: [&str; 2] = ["id", "file"];
 const CALLER: [&str; 2] = ["role", "secret_file"];
 const UPSTREAM: [&str; 2] = ["endpoint", "connect_timeout"];
@@ -65,6 +72,10 @@ const LIMITS: [&str; 6] = [
     "drain",
 ];
 const LOG: [&str; 1] = ["level"];
+
+/// Defaults of semantics, section 10.
+const TICKET_TTL: Duration = Duration::from_mins(5);
+const SKEW: Duration = Duration::from_secs(30);
 
 /// A configuration and policy without a fault.
 #[derive(Debug)]
@@ -80,7 +91,7 @@ pub struct Config {
     /// Whether it outlives the pod.
     pub persistent: bool,
     /// The secrets behind digests and chain.
-    pub audit_secrets: AuditSecrets,
+    pub audit_secrets: KeySecrets,
     /// How durable the events of plain reads and refusals are.
     pub read_durability: Durability,
     /// Bytes of a journal segment.
@@ -99,15 +110,28 @@ pub struct Config {
     pub drain: Duration,
     /// How much is logged.
     pub log_level: LevelFilter,
+    /// What writes and confirmations need; `None`: the gate serves plain reads only.
+    pub confirmation: Option<ConfirmationConfig>,
 }
 
-/// The secrets behind the audit's digests and chain, with their ids.
+/// Secrets of one purpose with their ids.
 #[derive(Debug)]
-pub struct AuditSecrets {
-    /// Digests and signs.
+pub struct KeySecrets {
+    /// Signs.
     pub current: (Arc<str>, Secret),
-    /// Still verify older records.
+    /// Still verify what they signed before.
     pub former: Vec<(Arc<str>, Secret)>,
+}
+
+/// Tickets, and the embedded ledger that remembers their use.
+#[derive(Debug)]
+pub struct ConfirmationConfig {
+    /// The secrets behind tickets and arguments hashes.
+    pub secrets: KeySecrets,
+    /// How long a ticket is valid, in whole seconds.
+    pub ticket_ttl: Duration,
+    /// How far clocks may differ, in whole seconds.
+    pub skew: Duration,
 }
 
 /// Where a listener binds.
@@ -153,16 +177,16 @@ impl Compiler<'_> {
         let data = self.data(&top);
         let audit = self.audit(&top);
         let callers = self.callers(&top);
-        self.shared_secrets(audit.as_ref().map_or(&[], |audit| &audit.keys), &callers);
+        let confirmation = self.confirmation(&top);
+        self.shared_secrets(audit.as_ref(), confirmation.as_ref(), &callers);
         let upstreams = self.upstreams(&top);
         let limits = self.limits(&top);
         let log_level = self.log_level(&top);
         let persistent = data.as_ref().is_some_and(|(_, persistent)| *persistent);
-        let policy = self.policy(&top, persistent);
+        let policy = self.policy(&top, persistent, confirmation.as_ref());
 
         let (data, persistent) = data?;
         let audit = audit?;
-        let mut keys = audit.keys.into_iter();
         let limits = limits?;
         Some(Config {
             listeners,
@@ -170,7 +194,7 @@ impl Compiler<'_> {
             policy: policy?,
             data,
             persistent,
-            audit_secrets: AuditSecrets { current: keys.next()?, former: keys.collect() },
+            audit_secrets: audit.secrets?,
             read_durability: audit.read_durability,
             segment_bytes: audit.segment_bytes,
             callers,
@@ -180,6 +204,7 @@ impl Compiler<'_> {
             transport: limits.transport,
             drain: limits.drain,
             log_level,
+            confirmation,
         })
     }
 
@@ -334,21 +359,43 @@ impl Compiler<'_> {
         level.unwrap_or(LevelFilter::INFO)
     }
 
-    fn policy(&mut self, top: &Fields<'_>, persistent: bool) -> Option<Loaded> {
+    fn policy(
+        &mut self,
+        top: &Fields<'_>,
+        persistent: bool,
+        confirmation: Option<&ConfirmationConfig>,
+    ) -> Option<Loaded> {
         let directory = top.required_text("policy", &mut self.findings)?;
         let registered = top.get("upstreams").and_then(Value::as_object);
         let surroundings = Surroundings {
             upstreams: registered.into_iter().flatten().map(|(name, _)| name.clone()).collect(),
             persistent,
-            ..Surroundings::default()
+            ticket_ttl: confirmation.map_or(TICKET_TTL, |terms| terms.ticket_ttl),
+            skew: confirmation.map_or(SKEW, |terms| terms.skew),
         };
         let directory = self.relative(directory);
         match policy::load(&directory, &surroundings) {
-            Ok(loaded) => Some(loaded),
+            Ok(loaded) => {
+                self.check_ledger(top, &loaded);
+                Some(loaded)
+            }
             Err(faults) => {
                 self.policy_faults = faults.within(&directory);
                 None
             }
+        }
+    }
+
+    /// What needs the ledger is not offered by a gate that has none.
+    fn check_ledger(&mut self, top: &Fields<'_>, loaded: &Loaded) {
+        let needy = loaded.snapshot.contracts().find(|contract| contract.needs_record());
+        if let (None, Some(contract)) = (top.get("ledger"), needy) {
+            self.find(
+                "/ledger",
+                Code::MissingField,
+                format!("the tool {} needs a ledger, and there is none", contract.name),
+                "add ledger: {kind: embedded, single_replica: true} and confirmation: {keys: […]}",
+            );
         }
     }
 

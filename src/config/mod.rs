@@ -15,7 +15,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use compile::{AuditSecrets, Config, FIELDS, ListenAt, compile};
+pub use compile::{Config, ConfirmationConfig, FIELDS, KeySecrets, ListenAt, compile};
 pub use fault::{Fault, Faults};
 pub use secrets::Secret;
 

@@ -5,44 +5,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pair::{Ending, Pairs};
-use super::{AuditState, BatchReport, CallEnd, CallResult, ExecuteRequest, Gate, authorise};
+use super::{BatchReport, CallEnd, CallResult, ExecuteRequest, Gate};
 use crate::domain::admission::{self, Refusal};
-use crate::domain::attempts::{self, StepBudget};
-use crate::domain::audit::{Event, Stamp, is_call_id, summarise};
-use crate::domain::json::Value;
+use crate::domain::attempts::StepBudget;
+use crate::domain::audit::{Event, is_call_id};
 use crate::domain::policy::PolicySnapshot;
 use crate::domain::proposal::{BatchMode, Context, Proposal};
 use crate::domain::reason::{Effect, Reason};
-use crate::domain::result::{ResultFault, judge};
+use crate::domain::record::{Claim, Reservation};
 use crate::domain::stages::{Authorised, Reserved, TraceContext};
-use crate::ports::UpstreamFault;
+use crate::failpoint::failpoint;
+use crate::ports::ReserveFault;
 
 /// A running batch. Owns everything it needs: the request's future may be dropped at any time.
 pub(super) struct Batch {
-    gate: Arc<Gate>,
-    policy: Arc<PolicySnapshot>,
-    context: Arc<Context>,
-    trace: Option<TraceContext>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) policy: Arc<PolicySnapshot>,
+    pub(super) context: Arc<Context>,
+    pub(super) trace: Option<TraceContext>,
     mode: BatchMode,
     proposals: Vec<Proposal>,
     /// The sooner of the caller's deadline and the batch total.
     ends_at: Instant,
-    gone: CancellationToken,
-    steps: StepBudget,
-    pairs: Pairs,
-    results: Vec<Option<CallEnd>>,
+    pub(super) gone: CancellationToken,
+    pub(super) steps: StepBudget,
+    pub(super) pairs: Pairs,
+    pub(super) results: Vec<Option<CallEnd>>,
     /// The call in hand.
     current: usize,
+    /// Reserved, and not started: given back at the end.
+    held: Vec<Reservation>,
+    /// Reserved and started: owed a settlement.
+    pub(super) running: Option<Running>,
 }
 
-/// How one attempt ended, and what the caller may see of it.
-struct AttemptEnd {
-    ending: Ending,
-    result_json: Option<String>,
+/// What is owed to the ledger for the call in hand.
+pub(super) struct Running {
+    pub(super) reservation: Reservation,
+    pub(super) effect: Effect,
+    /// What a fault inside the gate would leave behind.
+    pub(super) is_read: bool,
+}
+
+/// A call that may start.
+pub(super) enum Ready {
+    /// It is reserved, or needs no record.
+    Reserved(Box<Reserved>),
+    /// Its reservation and its first started event become durable together.
+    Claiming(Box<Authorised>),
 }
 
 impl Batch {
@@ -64,16 +78,23 @@ impl Batch {
             gone,
             pairs,
             current: 0,
+            held: Vec::new(),
+            running: None,
         }
     }
 
     /// The one exit: whatever happens inside, a panic included, the open pair is
-    /// closed and every proposal has its answer.
+    /// closed, the ledger gets what it is owed, and every proposal has its answer.
     pub(super) async fn run(mut self) -> BatchReport {
         let outcome = AssertUnwindSafe(self.decide_and_run()).catch_unwind().await;
         if outcome.is_err() {
             self.close_after_panic().await;
         }
+        if let Some(recorder) = &self.gate.recorder {
+            failpoint!("release-not-begun", if !self.held.is_empty());
+            recorder.release(std::mem::take(&mut self.held)).await;
+        }
+        failpoint!("ended-not-answered");
         let results = self.proposals.into_iter().zip(self.results);
         BatchReport {
             results: results
@@ -95,8 +116,8 @@ impl Batch {
             return;
         }
         match self.mode {
-            BatchMode::StopOnFailure => self.all_or_nothing().await,
-            BatchMode::Continue => self.one_by_one().await,
+            BatchMode::StopOnFailure if self.proposals.len() > 1 => self.all_or_nothing().await,
+            BatchMode::StopOnFailure | BatchMode::Continue => self.one_by_one().await,
         }
     }
 
@@ -105,25 +126,22 @@ impl Batch {
     async fn all_or_nothing(&mut self) {
         let mut authorised = Vec::with_capacity(self.proposals.len());
         for index in 0..self.proposals.len() {
-            match self.authorise(index) {
+            match self.authorise(index).await {
                 Ok(call) => authorised.push(call),
                 Err(refusal) => return self.refuse(index, *refusal).await,
             }
         }
-        let mut reserved = Vec::with_capacity(authorised.len());
-        for (index, call) in authorised.into_iter().enumerate() {
-            match self.reserve(call) {
-                Ok(call) => reserved.push(call),
-                Err(refusal) => return self.refuse(index, *refusal).await,
-            }
-        }
+        let reserved = match self.reserve_all(authorised).await {
+            Ok(reserved) => reserved,
+            Err((index, refusal)) => return self.refuse(index, *refusal).await,
+        };
         let mut after = reserved.len();
         for (index, call) in reserved.into_iter().enumerate() {
             after -= 1;
             if self.gone.is_cancelled() {
                 return;
             }
-            self.run_call(index, &call, after).await;
+            self.run_call(index, Ready::Reserved(Box::new(call)), after).await;
             if !self.succeeded(index) {
                 return;
             }
@@ -135,194 +153,143 @@ impl Batch {
             if self.gone.is_cancelled() {
                 return;
             }
-            match self.authorise(index).and_then(|call| self.reserve(call)) {
-                Ok(call) => self.run_call(index, &call, self.proposals.len() - index - 1).await,
+            match self.authorise(index).await.and_then(|call| self.ready(call)) {
+                // The caller may have gone while the ledger was looked into.
+                Ok(_) if self.gone.is_cancelled() => return,
+                Ok(call) => self.run_call(index, call, self.proposals.len() - index - 1).await,
                 Err(refusal) => self.refuse(index, *refusal).await,
             }
         }
     }
 
-    fn authorise(&mut self, index: usize) -> Result<Authorised, Box<Refusal>> {
+    /// Everything that is decided before a reservation.
+    async fn authorise(&mut self, index: usize) -> Result<Authorised, Box<Refusal>> {
         self.current = index;
-        authorise(&self.pairs.scope, &self.policy, &self.proposals[index])
+        let call =
+            self.gate.authorise(&self.pairs.scope, &self.policy, &self.proposals[index]).await?;
+        call.check_time(self.remaining(), self.policy.limits().min_attempt)?;
+        Ok(call)
     }
 
-    fn reserve(&self, call: Authorised) -> Result<Reserved, Box<Refusal>> {
-        Reserved::new(call, &self.context, self.remaining(), self.policy.limits().min_attempt)
+    fn ready(&self, call: Authorised) -> Result<Ready, Box<Refusal>> {
+        if call.claim().is_some() {
+            return Ok(Ready::Claiming(Box::new(call)));
+        }
+        call.reserved(&self.context, None).map(|call| Ready::Reserved(Box::new(call)))
     }
 
-    /// The attempts of one call: the next only after a time-out of the gate's own.
-    async fn run_call(&mut self, index: usize, call: &Reserved, calls_after: usize) {
-        self.current = index;
+    /// One transaction for the whole batch: it spends every ticket and opens
+    /// every record, or changes nothing.
+    async fn reserve_all(
+        &mut self,
+        calls: Vec<Authorised>,
+    ) -> Result<Vec<Reserved>, (usize, Box<Refusal>)> {
         let min_attempt = self.policy.limits().min_attempt;
-        if call.window(self.remaining(), min_attempt).is_none() {
-            return self.refuse(index, *call.refuse(Reason::DeadlineTooShort)).await;
+        for (index, call) in calls.iter().enumerate() {
+            call.check_time(self.remaining(), min_attempt).map_err(|refusal| (index, refusal))?;
         }
-        let mut attempt = call.first_attempt();
-        let last = attempt + call.contract().limits.max_attempts - 1;
-        loop {
-            self.steps.spend();
-            let mut end = self.attempt(call, attempt).await;
-            // A retry that could not start leaves the attempt before it as the last one made.
-            end.attempt = end.attempt.or((attempt > call.first_attempt()).then(|| attempt - 1));
-            let again = attempts::retries_on(end.reason, call.contract())
-                && end.audit == AuditState::Recorded
-                && attempt < last
-                && self.steps.allows_retry(calls_after)
-                && call.window(self.remaining(), min_attempt).is_some()
-                && !self.gone.is_cancelled();
-            self.results[index] = Some(end);
-            if !again {
-                return;
-            }
-            attempt += 1;
-        }
-    }
-
-    /// One attempt: started event durable → handler → completed event.
-    async fn attempt(&mut self, call: &Reserved, attempt: u32) -> CallEnd {
-        let started = match self.pairs.open(call.subject(), attempt).await {
-            Ok(stamp) => stamp,
-            Err(reason) => {
-                let ending = Ending::without_result(reason, Effect::None);
-                return call_end(&ending, AuditState::StartedFailed, None, None);
+        let claiming: Vec<usize> =
+            (0..calls.len()).filter(|index| calls[*index].claim().is_some()).collect();
+        let claims: Vec<Claim> = calls.iter().filter_map(|call| call.claim().cloned()).collect();
+        let mut reservations = match (&self.gate.recorder, claims.is_empty()) {
+            (_, true) => Vec::new(),
+            (None, false) => return Err(lost(&calls, &claiming, 0, None)),
+            (Some(recorder), false) => {
+                failpoint!("admitted-not-reserved");
+                let reserved = recorder.reserve(claims, self.gate.reading()).await;
+                reserved.map_err(|fault| match fault {
+                    ReserveFault::Turned { index, turned } => {
+                        lost(&calls, &claiming, index, Some(turned))
+                    }
+                    ReserveFault::Ledger(_) => lost(&calls, &claiming, 0, None),
+                })?
             }
         };
-        let AttemptEnd { ending, result_json } = self.deliver(call, attempt, &started).await;
-        let audit = self.pairs.close(&ending).await;
-        // What is not on record is not shown.
-        let result_json = result_json.filter(|_| audit == AuditState::Recorded);
-        call_end(&ending, audit, result_json, Some(attempt))
-    }
-
-    /// The handler's answer, the attempt's deadline or the caller's going away, whichever comes first.
-    async fn deliver(&self, call: &Reserved, attempt: u32, started: &Stamp) -> AttemptEnd {
-        let window = attempts::cut(call.contract().limits.attempt_timeout, self.remaining());
-        let delivery =
-            call.deliver(&self.context, attempt, window.timeout, self.trace.as_ref(), started);
-        let failed = |reason| AttemptEnd {
-            ending: Ending::without_result(reason, Effect::None),
-            result_json: None,
-        };
-        // In this order: an answer that arrives with its deadline is late.
-        let answer = tokio::select! {
-            biased;
-            () = self.gone.cancelled(), if call.is_read() => return failed(Reason::Cancelled),
-            () = sleep(window.timeout) => return failed(window.on_timeout),
-            answer = self.gate.ports.upstream.invoke(&delivery) => answer,
-        };
-        match answer {
-            Ok(text) => match judge(call.contract(), &text) {
-                Ok(value) => self.success(call, &value, text),
-                Err(fault) => {
-                    tell_result_fault(call, &fault);
-                    failed(Reason::ResultInvalid)
-                }
-            },
-            Err(fault) => {
-                self.gate.metrics.upstream_failed(&call.contract().upstream, fault);
-                tell_upstream_fault(call, fault);
-                failed(reason_of(fault))
-            }
+        self.held.clone_from(&reservations);
+        reservations.reverse();
+        let mut reserved = Vec::with_capacity(calls.len());
+        for (index, call) in calls.into_iter().enumerate() {
+            self.current = index;
+            let reservation = call.claim().is_some().then(|| reservations.pop()).flatten();
+            let call = call.reserved(&self.context, reservation);
+            reserved.push(call.map_err(|refusal| (index, refusal))?);
         }
+        Ok(reserved)
     }
 
-    fn success(&self, call: &Reserved, value: &Value, text: String) -> AttemptEnd {
-        let redact = &call.contract().redact;
-        let summary = summarise(value, redact);
-        let digest = self.pairs.scope.key.digest(value, redact);
-        let ending =
-            Ending { reason: Reason::Ok, effect: Effect::None, result: Some((summary, digest)) };
-        AttemptEnd { ending, result_json: Some(text) }
-    }
-
-    async fn refuse(&mut self, index: usize, refusal: Refusal) {
-        let audit = self.pairs.refuse(&refusal.subject, refusal.attempt, refusal.reason).await;
-        self.results[index] = Some(CallEnd {
-            reason: refusal.reason,
-            message: refusal.message(),
-            faults: refusal.faults().to_vec(),
-            result_json: None,
-            effect: Effect::None,
-            audit,
-            attempt: None,
+    /// From here on the call is owed a settlement rather than a release.
+    pub(super) fn start_running(&mut self, call: &Reserved) {
+        let Some(reservation) = call.reservation() else { return };
+        self.held.retain(|held| held.id != reservation.id);
+        self.running = Some(Running {
+            effect: reservation.effect_before(),
+            reservation: reservation.clone(),
+            is_read: call.is_read(),
         });
     }
 
+    pub(super) async fn refuse(&mut self, index: usize, refusal: Refusal) {
+        let audit = self.pairs.refuse(&refusal).await;
+        self.results[index] = Some(CallEnd::refused(&refusal, audit));
+    }
+
+    /// What was started may have had its effect; what was not is given back.
     async fn close_after_panic(&mut self) {
-        let ending = Ending::without_result(Reason::Internal, Effect::None);
         let attempt = self.pairs.open_attempt();
+        let running = self.running.take();
+        let is_read = running.as_ref().is_none_or(|running| running.is_read);
+        let effect = if is_read { Effect::None } else { Effect::Unknown };
+        let ending = Ending::without_result(Reason::Internal, effect);
         let audit = if attempt.is_some() {
             self.pairs.close(&ending).await
         } else {
-            let proposal = &self.proposals[self.current];
-            let contract = self.policy.contract(&proposal.name);
-            let id = proposal.tool_call_id.as_str();
-            let id = if is_call_id(id) { id } else { Event::INVALID_CALL_ID };
-            let subject =
-                self.pairs.scope.subject(id.into(), &proposal.name, contract.map(AsRef::as_ref));
-            self.pairs.refuse(&subject, 1, Reason::Internal).await
+            let refusal = self.internal_refusal();
+            self.pairs.refuse(&refusal).await
         };
-        self.results[self.current] = Some(call_end(&ending, audit, None, attempt));
+        let mut end = CallEnd::ended(&ending, audit, attempt);
+        if let Some(running) = running {
+            end.effect = running.effect.and(effect);
+            let last_attempt = attempt.unwrap_or(running.reservation.first_attempt);
+            self.settle(running.reservation, Reason::Internal, end.effect, None, last_attempt)
+                .await;
+        }
+        self.results[self.current] = Some(end);
+    }
+
+    fn internal_refusal(&self) -> Refusal {
+        let proposal = &self.proposals[self.current];
+        let contract = self.policy.contract(&proposal.name).map(AsRef::as_ref);
+        let id = proposal.tool_call_id.as_str();
+        let id = if is_call_id(id) { id } else { Event::INVALID_CALL_ID };
+        Refusal {
+            subject: self.pairs.scope.subject(id.into(), &proposal.name, contract),
+            attempt: 1,
+            reason: Reason::Internal,
+            detail: admission::Detail::None,
+        }
     }
 
     fn succeeded(&self, index: usize) -> bool {
         self.results[index].as_ref().is_some_and(|end| end.reason == Reason::Ok)
     }
 
-    fn remaining(&self) -> Duration {
+    pub(super) fn remaining(&self) -> Duration {
         self.ends_at.saturating_duration_since(Instant::now())
     }
-}
 
-fn call_end(
-    ending: &Ending,
-    audit: AuditState,
-    result_json: Option<String>,
-    attempt: Option<u32>,
-) -> CallEnd {
-    CallEnd {
-        reason: ending.reason,
-        message: ending.reason.row().message.into(),
-        faults: Vec::new(),
-        result_json,
-        effect: ending.effect,
-        audit,
-        attempt,
+    pub(super) fn set_current(&mut self, index: usize) {
+        self.current = index;
     }
 }
 
-/// For whoever has to mend the handler or the contract: the place and the rule, never the result.
-fn tell_result_fault(call: &Reserved, fault: &ResultFault) {
-    tracing::warn!(
-        tool = &*call.contract().name,
-        tool_call_id = &*call.subject().tool_call_id,
-        pointer = fault.pointer(),
-        fault = fault.rule(),
-        "a handler's result breaks its contract and was withheld",
-    );
-}
-
-/// The name of the handler's status code, which is all of it that the gate keeps.
-fn tell_upstream_fault(call: &Reserved, fault: UpstreamFault) {
-    let code = match fault {
-        UpstreamFault::Status { code } => Some(code),
-        UpstreamFault::Unavailable { .. } | UpstreamFault::Malformed => None,
-    };
-    tracing::warn!(
-        tool = &*call.contract().name,
-        tool_call_id = &*call.subject().tool_call_id,
-        upstream = &*call.contract().upstream,
-        reason = reason_of(fault).code(),
-        code,
-        "a handler failed",
-    );
-}
-
-const fn reason_of(fault: UpstreamFault) -> Reason {
-    match fault {
-        UpstreamFault::Status { .. } => Reason::HandlerFailed,
-        UpstreamFault::Unavailable { .. } => Reason::UpstreamUnavailable,
-        UpstreamFault::Malformed => Reason::ResultInvalid,
-    }
+/// The refusal of the claim that lost, by the index of its call.
+fn lost(
+    calls: &[Authorised],
+    claiming: &[usize],
+    claim: usize,
+    turned: Option<crate::domain::record::Turned>,
+) -> (usize, Box<Refusal>) {
+    let index = claiming.get(claim).copied().unwrap_or_default();
+    let turned = turned.unwrap_or(crate::domain::record::Turned::for_reason(Reason::LedgerFailed));
+    (index, calls[index].turn(turned))
 }

@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
 use super::{AuditState, Gate, RecordedEvent};
-use crate::domain::audit::Digest;
-use crate::domain::audit::{Event, EventKind, PayloadSummary, Scope, Stamp, Subject};
+use crate::domain::admission::Refusal;
+use crate::domain::audit::{Digest, Entry, Event, EventKind, PayloadSummary, Scope, Stamp};
 use crate::domain::reason::{Effect, Reason};
 use crate::ports::{Clock, Durability, Journal, JournalFault};
 use crate::telemetry::metrics::{JournalFailure, Metrics, ToolMetrics};
 
-/// A longer wait for the journal is a failure of it.
+/// A longer wait for journal or ledger is a failure of it.
 pub(super) const DURABLE_WAIT: Duration = Duration::from_secs(2);
 
 /// The pairs of one batch: all its events in order, and the pair that is open now.
@@ -23,15 +24,18 @@ pub(super) struct Pairs {
     clock: Arc<dyn Clock>,
     metrics: Metrics,
     tool_metrics: Arc<ToolMetrics>,
-    durability: Durability,
+    read_durability: Durability,
     events: Vec<RecordedEvent>,
     open: Option<Open>,
 }
 
-/// A pair whose started event is durable.
+/// A pair between its two events.
 struct Open {
     started: Arc<Event>,
     since: Instant,
+    durability: Durability,
+    /// Why the started event is not durable, if it is not.
+    fault: Option<JournalFault>,
 }
 
 /// How an attempt or refusal ended, as its completed event tells it.
@@ -56,24 +60,30 @@ impl Pairs {
             clock: Arc::clone(&gate.ports.clock),
             metrics: gate.metrics.clone(),
             tool_metrics: Arc::clone(&gate.tool_metrics),
-            durability: gate.read_durability,
+            read_durability: gate.read_durability,
             events: Vec::new(),
             open: None,
         }
     }
 
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Records of calls go to the disk; plain reads and refusals as configured.
+    pub(super) fn durability(&self, is_recorded: bool) -> Durability {
+        if is_recorded { Durability::Synced } else { self.read_durability }
+    }
+
     /// Records a refusal: both events at once. The refusal stands whatever the journal does.
-    pub(super) async fn refuse(
-        &mut self,
-        subject: &Subject,
-        attempt: u32,
-        reason: Reason,
-    ) -> AuditState {
+    pub(super) async fn refuse(&mut self, refusal: &Refusal) -> AuditState {
         let since = Instant::now();
-        let started = Arc::new(self.scope.started(subject, attempt, self.clock.now()));
-        let ending = Ending::without_result(reason, Effect::None);
+        let started = self.scope.started(&refusal.subject, refusal.attempt, self.now());
+        let started = Arc::new(started);
+        let ending = Ending::without_result(refusal.reason, refusal.effect());
         let completed = self.complete(&started, since, &ending);
-        let appended = self.append(&[Arc::clone(&started), Arc::clone(&completed)]).await;
+        let pair = [Arc::clone(&started), Arc::clone(&completed)];
+        let appended = self.append(&pair, self.read_durability).await;
         let state = if appended.is_ok() { AuditState::Recorded } else { AuditState::StartedFailed };
         let mut stamps = appended.unwrap_or_default().into_iter();
         self.keep(started, stamps.next());
@@ -81,41 +91,33 @@ impl Pairs {
         state
     }
 
-    /// Makes the started event of an attempt durable and leaves its pair open.
+    /// Opens the pair of an attempt and makes its started event durable.
     ///
     /// # Errors
     ///
-    /// Where it cannot be made durable no handler may run; the pair is closed
-    /// and the reason says why.
-    pub(super) async fn open(&mut self, subject: &Subject, attempt: u32) -> Result<Stamp, Reason> {
+    /// Where it cannot be made durable no handler may run; the reason says why.
+    /// The pair is open all the same, and is closed as any other.
+    pub(super) async fn open(
+        &mut self,
+        started: Arc<Event>,
+        durability: Durability,
+    ) -> Result<Stamp, Reason> {
         debug_assert!(self.open.is_none(), "one pair is open at a time");
         let since = Instant::now();
-        let started = Arc::new(self.scope.started(subject, attempt, self.clock.now()));
-        let fault = match self.append(&[Arc::clone(&started)]).await {
-            Ok(stamps) => match stamps.into_iter().next() {
-                Some(stamp) => {
-                    self.keep(Arc::clone(&started), Some(stamp.clone()));
-                    self.open = Some(Open { started, since });
-                    return Ok(stamp);
-                }
-                None => JournalFault::Failed,
-            },
-            Err(fault) => fault,
-        };
-        let reason = match fault {
-            JournalFault::Rejected(_) => Reason::AuditConstructionFailed,
-            JournalFault::Failed | JournalFault::Full => Reason::AuditStartedFailed,
-        };
-        let ending = Ending::without_result(reason, Effect::None);
-        let completed = self.complete(&started, since, &ending);
-        if fault == JournalFault::Failed {
-            // The journal still owes the started event, so it is handed the
-            // completed one as well. Nobody waits for it: no handler ran.
-            drop(self.journal.append(vec![Arc::clone(&completed)], self.durability).now_or_never());
-        }
-        self.keep(started, None);
-        self.keep(completed, None);
-        Err(reason)
+        self.open = Some(Open { started: Arc::clone(&started), since, durability, fault: None });
+        let appended = self.append(&[Arc::clone(&started)], durability).await;
+        let stamp =
+            appended.and_then(|stamps| stamps.into_iter().next().ok_or(JournalFault::Failed));
+        self.keep(started, stamp.clone().ok());
+        stamp.map_err(|fault| {
+            if let Some(open) = &mut self.open {
+                open.fault = Some(fault);
+            }
+            match fault {
+                JournalFault::Rejected(_) => Reason::AuditConstructionFailed,
+                JournalFault::Failed | JournalFault::Full => Reason::AuditStartedFailed,
+            }
+        })
     }
 
     /// Closes the open pair. The ending stands whatever the journal does.
@@ -124,11 +126,18 @@ impl Pairs {
             return AuditState::Recorded;
         };
         let completed = self.complete(&open.started, open.since, ending);
-        let stamp = self
-            .append(&[Arc::clone(&completed)])
-            .await
-            .ok()
-            .and_then(|stamps| stamps.into_iter().next());
+        if let Some(fault) = open.fault {
+            if fault == JournalFault::Failed {
+                // The journal still owes the started event, so it is handed the
+                // completed one as well. Nobody waits for it: no handler ran.
+                let entry = vec![Arc::clone(&completed).into()];
+                drop(self.journal.append(entry, open.durability).now_or_never());
+            }
+            self.keep(completed, None);
+            return AuditState::StartedFailed;
+        }
+        let appended = self.append(&[Arc::clone(&completed)], open.durability).await;
+        let stamp = appended.ok().and_then(|stamps| stamps.into_iter().next());
         let state =
             if stamp.is_some() { AuditState::Recorded } else { AuditState::CompletedFailed };
         self.keep(completed, stamp);
@@ -155,31 +164,49 @@ impl Pairs {
             result_digest,
             effect: ending.effect,
         };
-        let completed = Arc::new(started.completed(self.clock.now(), kind));
+        let completed = Arc::new(started.completed(self.now(), kind));
         self.tool_metrics.completed(&completed);
+        if ending.reason.is_of_a_confirmation() {
+            self.metrics.confirmation(ending.reason.code());
+        }
         completed
     }
 
-    async fn append(&self, events: &[Arc<Event>]) -> Result<Vec<Stamp>, JournalFault> {
-        let since = Instant::now();
-        match timeout(DURABLE_WAIT, self.journal.append(events.to_vec(), self.durability)).await {
-            Ok(Ok(stamps)) => {
-                let head = stamps.last().map_or(0, |stamp| stamp.sequence);
-                self.metrics.journal_appended(since.elapsed(), head);
-                Ok(stamps)
-            }
-            Ok(Err(fault)) => {
-                self.metrics.journal_failed(fault.into());
-                Err(fault)
-            }
-            Err(_) => {
-                self.metrics.journal_failed(JournalFailure::Late);
-                Err(JournalFault::Failed)
-            }
-        }
+    async fn append(
+        &self,
+        events: &[Arc<Event>],
+        durability: Durability,
+    ) -> Result<Vec<Stamp>, JournalFault> {
+        let entries = events.iter().cloned().map(Entry::Call).collect();
+        append(&*self.journal, &self.metrics, entries, durability).await
     }
 
     fn keep(&mut self, event: Arc<Event>, stamp: Option<Stamp>) {
         self.events.push(RecordedEvent { event, stamp });
+    }
+}
+
+/// Appends within [`DURABLE_WAIT`], and counts how it went.
+pub(super) async fn append(
+    journal: &dyn Journal,
+    metrics: &Metrics,
+    entries: Vec<Entry>,
+    durability: Durability,
+) -> Result<Vec<Stamp>, JournalFault> {
+    let since = Instant::now();
+    match timeout(DURABLE_WAIT, journal.append(entries, durability)).await {
+        Ok(Ok(stamps)) => {
+            let head = stamps.last().map_or(0, |stamp| stamp.sequence);
+            metrics.journal_appended(since.elapsed(), head);
+            Ok(stamps)
+        }
+        Ok(Err(fault)) => {
+            metrics.journal_failed(fault.into());
+            Err(fault)
+        }
+        Err(_) => {
+            metrics.journal_failed(JournalFailure::Late);
+            Err(JournalFault::Failed)
+        }
     }
 }

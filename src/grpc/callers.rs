@@ -6,6 +6,7 @@ use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
+use tonic::Extensions;
 
 use crate::domain::caller::{Role, Rpc};
 use crate::domain::refused::Refused;
@@ -67,6 +68,15 @@ impl Caller {
     pub fn require(self, rpc: Rpc) -> Result<(), Refused> {
         if self.role.may_call(rpc) { Ok(()) } else { Err(Refused::RoleMissing) }
     }
+}
+
+/// Lets a request through whose caller has the method's role.
+///
+/// # Errors
+///
+/// `UNAUTHENTICATED` without a caller, `PERMISSION_DENIED` without the role.
+pub(super) fn require(extensions: &Extensions, rpc: Rpc) -> Result<(), Refused> {
+    extensions.get::<Caller>().ok_or(Refused::Unauthenticated)?.require(rpc)
 }
 
 impl fmt::Debug for Callers {

@@ -3,6 +3,7 @@
 //! Wire types keep their `proto::` prefix and stop in this room.
 
 pub mod callers;
+mod confirmations;
 mod from_wire;
 mod refusals;
 pub mod server;

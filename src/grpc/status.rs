@@ -59,6 +59,7 @@ const fn code(code: StatusCode) -> Code {
         StatusCode::InvalidArgument => Code::InvalidArgument,
         StatusCode::PermissionDenied => Code::PermissionDenied,
         StatusCode::ResourceExhausted => Code::ResourceExhausted,
+        StatusCode::FailedPrecondition => Code::FailedPrecondition,
         StatusCode::Unimplemented => Code::Unimplemented,
         StatusCode::Internal => Code::Internal,
         StatusCode::Unavailable => Code::Unavailable,

@@ -5,12 +5,15 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use crate::domain::admission::Refusal;
-use crate::domain::audit::{Event, EventKind, MAX_DURATION_US, PayloadSummary};
+use crate::domain::audit::{Confirmed, Event, EventKind, MAX_DURATION_US, PayloadSummary};
+use crate::domain::authorisation::Preview;
 use crate::domain::contract::{Contract, ToolEffect};
 use crate::domain::policy::PolicySnapshot;
 use crate::domain::reason::{Effect, Outcome, Reason};
+use crate::domain::record::Ended;
 use crate::domain::schema::SchemaFault;
-use crate::gate::{AuditState, BatchReport, CallEnd, CallResult, RecordedEvent, Verdict};
+use crate::domain::ticket::Issued;
+use crate::gate::{AuditState, BatchReport, CallResult, RecordedEvent, Revocation, Verdict};
 use crate::proto;
 
 pub(super) fn execute_response(report: BatchReport) -> proto::ExecuteResponse {
@@ -65,35 +68,91 @@ fn tool_result(result: CallResult) -> proto::ToolResult {
             ..proto::ToolResult::default()
         };
     };
-    let CallEnd { reason: why, message, faults, result_json, effect: changed, audit, attempt } =
-        end;
+    let retryable = end.retryable;
     proto::ToolResult {
         tool_call_id,
-        outcome: outcome(why.outcome()).into(),
-        reason: reason(why).into(),
-        message: message.into_owned(),
-        result_json: result_json.unwrap_or_default(),
-        faults: faults.into_iter().map(argument_fault).collect(),
-        retryable: why.row().retryable,
+        outcome: outcome(end.reason.outcome()).into(),
+        reason: reason(end.reason).into(),
+        message: end.message.into_owned(),
+        result_json: end.result_json.unwrap_or_default(),
+        faults: end.faults.into_iter().map(argument_fault).collect(),
+        retryable,
         retry_after: None,
         remaining: None,
-        effect: effect(changed).into(),
-        audit: audit_state(audit).into(),
-        attempt: attempt.unwrap_or(0),
+        effect: effect(end.effect).into(),
+        audit: audit_state(end.audit).into(),
+        attempt: end.attempt.unwrap_or(0),
+        recorded: end.recorded.as_ref().map(recorded_call),
+    }
+}
+
+fn recorded_call(ended: &Ended) -> proto::RecordedCall {
+    proto::RecordedCall {
+        outcome: outcome(ended.reason.outcome()).into(),
+        reason: reason(ended.reason).into(),
+        effect: effect(ended.effect).into(),
+        ended_at: Some(timestamp(ended.at)),
+        result_digest: ended.result_digest.map(|digest| digest.to_string()).unwrap_or_default(),
+    }
+}
+
+pub(super) fn issue_response(issued: Issued) -> proto::IssueResponse {
+    let claims = issued.claims;
+    let time = |seconds| Some(prost_types::Timestamp { seconds, nanos: 0 });
+    proto::IssueResponse {
+        ticket: issued.ticket,
+        claims: Some(proto::ConfirmationClaims {
+            confirmation_id: claims.confirmation_id.to_string(),
+            tool_call_id: claims.tool_call_id.to_string(),
+            tool: claims.tool.to_string(),
+            arguments_hash: claims.arguments_hash.to_string(),
+            contract_digest: claims.contract_digest.to_string(),
+            tenant_id: claims.tenant_id.to_string(),
+            conversation_id: claims.conversation_id.to_string(),
+            user_id: claims.user_id.to_string(),
+            confirmed_by_user_id: claims.confirmed_by_user_id.to_string(),
+            confirmed_at: time(claims.confirmed_at),
+            expires_at: time(claims.expires_at),
+            purpose: claims.purpose.to_string(),
+            audience: claims.audience.to_string(),
+        }),
+    }
+}
+
+pub(super) fn revoke_response(revocation: Revocation) -> proto::RevokeResponse {
+    proto::RevokeResponse {
+        revoked_at: Some(timestamp(revocation.revoked_at)),
+        was_spent: revocation.was_spent,
     }
 }
 
 fn check_verdict(tool_call_id: String, verdict: Verdict) -> proto::CheckVerdict {
     match verdict {
-        Verdict::Admitted => {
-            proto::CheckVerdict { tool_call_id, admitted: true, ..proto::CheckVerdict::default() }
-        }
+        Verdict::Admitted(preview) => proto::CheckVerdict {
+            tool_call_id,
+            admitted: true,
+            preview: preview.map(confirmation_preview),
+            ..proto::CheckVerdict::default()
+        },
         Verdict::NotReached => proto::CheckVerdict {
             tool_call_id,
             outcome: proto::Outcome::NotRun.into(),
             ..proto::CheckVerdict::default()
         },
-        Verdict::Refused(refusal) => refused_verdict(tool_call_id, &refusal),
+        Verdict::Refused(refusal, preview) => proto::CheckVerdict {
+            preview: preview.map(confirmation_preview),
+            ..refused_verdict(tool_call_id, &refusal)
+        },
+    }
+}
+
+fn confirmation_preview(preview: Preview) -> proto::ConfirmationPreview {
+    proto::ConfirmationPreview {
+        prompt: preview.prompt,
+        normalised_arguments_json: preview.arguments_json,
+        arguments_hash: preview.arguments_hash.to_string(),
+        key_id: preview.key_id.to_string(),
+        contract_digest: preview.contract_digest.to_string(),
     }
 }
 
@@ -115,6 +174,18 @@ fn argument_fault(fault: SchemaFault) -> proto::ArgumentFault {
         pointer: fault.pointer,
         keyword: fault.keyword,
         missing: fault.missing.unwrap_or_default(),
+    }
+}
+
+/// The fields of a verified ticket.
+fn confirmed(confirmed: &Confirmed) -> proto::AuditEvent {
+    proto::AuditEvent {
+        confirmation_id: confirmed.confirmation_id.to_string(),
+        confirmed_by_user_id: confirmed.confirmed_by_user_id.to_string(),
+        confirmed_at: Some(timestamp(confirmed.confirmed_at)),
+        confirmation_expires_at: Some(timestamp(confirmed.expires_at)),
+        confirmation_purpose: confirmed.purpose.to_string(),
+        ..proto::AuditEvent::default()
     }
 }
 
@@ -145,7 +216,7 @@ fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
             .unwrap_or_default(),
         sequence: recorded.stamp.as_ref().map(|stamp| stamp.sequence).unwrap_or_default(),
         mac: recorded.stamp.as_ref().map(|stamp| stamp.mac.to_string()).unwrap_or_default(),
-        ..proto::AuditEvent::default()
+        ..event.confirmation.as_deref().map(confirmed).unwrap_or_default()
     };
     match kind {
         EventKind::Started => opened,

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use tokio::time::Instant;
-use tonic::{Extensions, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use super::callers::Caller;
+use super::callers::require;
 use super::{from_wire, to_wire};
 use crate::domain::audit::is_call_id;
 use crate::domain::caller::Rpc;
 use crate::domain::proposal::Proposal;
-use crate::domain::refused::Refused;
 use crate::gate::{ExecuteRequest, Gate};
 use crate::proto;
 
@@ -54,7 +53,7 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         require(&extensions, Rpc::Check)?;
         let context = from_wire::context(message.context)?;
         let proposals = proposals(message.calls);
-        let verdicts = self.gate.check(&context, &proposals)?;
+        let verdicts = self.gate.check(&context, &proposals).await?;
         let ids = proposals.into_iter().map(|proposal| match proposal.tool_call_id {
             id if is_call_id(&id) => id,
             _ => String::new(),
@@ -71,10 +70,6 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         from_wire::context(message.context)?;
         Ok(Response::new(to_wire::list_tools_response(self.gate.policy())))
     }
-}
-
-fn require(extensions: &Extensions, rpc: Rpc) -> Result<(), Refused> {
-    extensions.get::<Caller>().ok_or(Refused::Unauthenticated)?.require(rpc)
 }
 
 fn proposals(calls: Vec<proto::ToolCall>) -> Vec<Proposal> {

@@ -60,6 +60,25 @@ pub enum JournalFailure {
     Late,
 }
 
+/// What was asked of the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerOperation {
+    /// What is known of a call and its ticket.
+    Look,
+    /// To spend tickets and open records.
+    Reserve,
+    /// To give reservations back.
+    Release,
+    /// To end a call.
+    Settle,
+    /// To revoke a ticket.
+    Revoke,
+    /// To judge the clock.
+    Observe,
+    /// To forget what is over.
+    Forget,
+}
+
 /// What a scrape reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposition {
@@ -162,6 +181,11 @@ impl Metrics {
         self.inner.instruments.journal_head.record(head);
     }
 
+    /// The journal was opened; `head` is the sequence of its last event.
+    pub fn journal_opened(&self, head: u64) {
+        self.inner.instruments.journal_head.record(head);
+    }
+
     /// An append was not answered with stamps.
     pub fn journal_failed(&self, failure: JournalFailure) {
         self.inner.instruments.journal_failures.add(1, &[KeyValue::new("kind", failure.as_str())]);
@@ -172,12 +196,30 @@ impl Metrics {
         let kind = match fault {
             UpstreamFault::Status { .. } => "status",
             UpstreamFault::Unavailable { .. } => "unavailable",
-            UpstreamFault::Malformed => "malformed",
+            UpstreamFault::Malformed { .. } => "malformed",
         };
         self.inner
             .instruments
             .upstream_failures
             .add(1, &[KeyValue::new("kind", kind), KeyValue::new("upstream", upstream.to_owned())]);
+    }
+
+    /// A ticket was `issued`, `revoked` or `spent`, or did not let a call run for the reason of
+    /// this code: all from fixed tables.
+    pub fn confirmation(&self, result: &'static str) {
+        self.inner.instruments.confirmations.add(1, &[KeyValue::new("result", result)]);
+    }
+
+    /// The ledger answered after `waited`.
+    pub fn ledger_answered(&self, operation: LedgerOperation, waited: Duration) {
+        let labels = [KeyValue::new("operation", operation.as_str())];
+        self.inner.instruments.ledger_duration.record(waited.as_secs_f64(), &labels);
+    }
+
+    /// The ledger did not answer.
+    pub fn ledger_failed(&self, operation: LedgerOperation) {
+        let labels = [KeyValue::new("operation", operation.as_str())];
+        self.inner.instruments.ledger_failures.add(1, &labels);
     }
 
     /// Everything as a scrape reads it. Takes time in proportion to the series in use.
@@ -202,6 +244,20 @@ impl fmt::Debug for Metrics {
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.metrics.inner.instruments.in_flight.add(-1);
+    }
+}
+
+impl LedgerOperation {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Look => "look",
+            Self::Reserve => "reserve",
+            Self::Release => "release",
+            Self::Settle => "settle",
+            Self::Revoke => "revoke",
+            Self::Observe => "observe",
+            Self::Forget => "forget",
+        }
     }
 }
 

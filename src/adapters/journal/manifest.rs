@@ -29,12 +29,12 @@ struct AnyFormat {
     format: u64,
 }
 
-/// Reads the journal's id, or gives a directory without segments a new one.
+/// Reads the journal's id and when it was made, or gives a directory without segments a new one.
 pub(super) fn read_or_create(
     directory: &Directory,
     has_segments: bool,
     now: Timestamp,
-) -> Result<Arc<str>, OpenError> {
+) -> Result<(Arc<str>, Timestamp), OpenError> {
     let path = directory.manifest();
     let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
     let text = match fs::read(&path) {
@@ -55,11 +55,13 @@ pub(super) fn read_or_create(
     serde_json::from_slice::<Manifest>(&text)
         .ok()
         .filter(|manifest| Uuid::try_parse(&manifest.journal_id).is_ok())
-        .map(|manifest| manifest.journal_id.into())
-        .ok_or_else(|| fault("it must hold exactly /format, /journal_id (a UUID) and /created"))
+        .and_then(|manifest| Some((manifest.journal_id.into(), manifest.created.parse().ok()?)))
+        .ok_or_else(|| {
+            fault("it must hold exactly /format, /journal_id (a UUID) and /created (a time)")
+        })
 }
 
-fn create(directory: &Directory, now: Timestamp) -> io::Result<Arc<str>> {
+fn create(directory: &Directory, now: Timestamp) -> io::Result<(Arc<str>, Timestamp)> {
     let journal_id = Uuid::new_v4().to_string();
     let manifest = Manifest { format: FORMAT, journal_id, created: now.to_string() };
     let mut text = serde_json::to_vec(&manifest)?;
@@ -72,5 +74,5 @@ fn create(directory: &Directory, now: Timestamp) -> io::Result<Arc<str>> {
     file.sync_all()?;
     fs::rename(&unfinished, &path)?;
     sync_directory(directory.root())?;
-    Ok(manifest.journal_id.into())
+    Ok((manifest.journal_id.into(), now))
 }

@@ -15,7 +15,6 @@
 
 mod disk;
 mod error;
-mod lock;
 mod manifest;
 mod queue;
 mod recovery;
@@ -24,6 +23,7 @@ mod segments;
 mod tests;
 mod writer;
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -34,11 +34,12 @@ use jiff::Timestamp;
 pub use error::OpenError;
 
 use self::disk::{Directory, Disk};
-use self::lock::Lock;
 use self::queue::Queue;
 use self::segments::{Limits, Segments};
 use self::writer::{BackOff, Writer};
-use crate::domain::audit::{Chain, Event, Head, JournalKeys, Stamp};
+use crate::adapters::lock::{Lock, LockFault};
+use crate::domain::audit::{CallName, Chain, Entry, Event, Head, JournalKeys, Stamp};
+use crate::failpoint::failpoint;
 use crate::ports::{Durability, Journal, JournalFault};
 
 /// How a journal is opened.
@@ -54,6 +55,8 @@ pub struct JournalOptions {
     pub queue_events: usize,
     /// The present time, for a journal that is new.
     pub now: Timestamp,
+    /// Calls whose completed events are wanted.
+    pub watched: HashSet<CallName>,
 }
 
 /// A journal in files. Dropping it is [`JournalFiles::close`] with five seconds.
@@ -70,13 +73,19 @@ pub struct JournalFiles {
 pub struct Recovered {
     /// The newest record.
     pub head: Head,
+    /// When the journal was made: of what came before, it knows nothing.
+    pub created: Timestamp,
     /// How many records there are.
     pub records: u64,
     /// Bytes that were cut off: a last line that does not verify, and what a
     /// crash left of the change to a new segment.
     pub cut_bytes: u64,
     /// The started events without a completed one, oldest first.
-    pub open: Vec<Event>,
+    pub open: Vec<Arc<Event>>,
+    /// The completed events of the watched calls, oldest first.
+    pub ended: Vec<Arc<Event>>,
+    /// When a call last ended that a ledger must know of.
+    pub newest_recorded: Option<Timestamp>,
 }
 
 /// What a journal has done since it was opened. Counters only grow.
@@ -123,6 +132,7 @@ impl JournalOptions {
             segment_bytes: 64 * 1024 * 1024,
             queue_events: 8_192,
             now,
+            watched: HashSet::new(),
         }
     }
 }
@@ -187,8 +197,9 @@ impl JournalFiles {
     ) -> Result<(Self, Recovered), OpenError> {
         let directory = Directory::new(options.directory);
         directory.make().map_err(OpenError::io("making the directory", directory.root()))?;
-        let lock = Lock::take(&directory)?;
-        let (replay, journal_id) = verify(&directory, options.keys, options.now)?;
+        let lock = lock(&directory)?;
+        let (mut replay, journal_id, created) =
+            verify(&directory, options.keys, options.watched, options.now)?;
         let cut_bytes = replay.cuts.iter().map(|cut| cut.bytes).sum();
         replay.cuts.iter().try_for_each(recovery::Cut::make)?;
         let mut disk = disk(directory.clone());
@@ -219,8 +230,16 @@ impl JournalFiles {
         let ended =
             writer.spawn(lock).map_err(OpenError::io("starting the writer", directory.root()))?;
         let journal = Self { queue, stats, journal_id, ended: Mutex::new(ended) };
-        let open = replay.pairs.into_started();
-        Ok((journal, Recovered { head, records: head.sequence, cut_bytes, open }))
+        let recovered = Recovered {
+            head,
+            created,
+            records: head.sequence,
+            cut_bytes,
+            ended: replay.pairs.take_ended(),
+            newest_recorded: replay.pairs.newest_recorded(),
+            open: replay.pairs.into_started(),
+        };
+        Ok((journal, recovered))
     }
 }
 
@@ -228,11 +247,18 @@ impl JournalFiles {
 impl Journal for JournalFiles {
     async fn append(
         &self,
-        events: Vec<Arc<Event>>,
+        entries: Vec<Entry>,
         durability: Durability,
     ) -> Result<Vec<Stamp>, JournalFault> {
-        events.iter().try_for_each(|event| event.check()).map_err(JournalFault::Rejected)?;
-        self.queue.push(events, durability)?.answer().await
+        entries.iter().try_for_each(Entry::check).map_err(JournalFault::Rejected)?;
+        #[cfg(feature = "failpoints")]
+        let (starts, completes) = (is_call(&entries, true), is_call(&entries, false));
+        failpoint!(hold "reserved-not-started", if starts);
+        failpoint!(hold "settled-not-completed", if completes);
+        let stamps = self.queue.push(entries, durability)?.answer().await;
+        failpoint!("started-not-reserved", if starts);
+        failpoint!("completed-not-settled", if completes);
+        stamps
     }
 
     fn is_ready(&self) -> bool {
@@ -261,18 +287,34 @@ const PACE: Pace = Pace {
 };
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
+/// Whether an append is the started or the completed event of an attempt.
+#[cfg(feature = "failpoints")]
+fn is_call(entries: &[Entry], started: bool) -> bool {
+    use crate::domain::audit::EventKind;
+    matches!(entries, [Entry::Call(event)] if matches!(event.kind, EventKind::Started) == started)
+}
+
+fn lock(directory: &Directory) -> Result<Lock, OpenError> {
+    let path = directory.lock();
+    Lock::take(&path).map_err(|fault| match fault {
+        LockFault::Held => OpenError::Locked { directory: directory.root().to_path_buf() },
+        LockFault::Io(error) => OpenError::io("taking the lock file", &path)(error),
+    })
+}
+
 fn verify(
     directory: &Directory,
     keys: JournalKeys,
+    watched: HashSet<CallName>,
     now: Timestamp,
-) -> Result<(recovery::Replay, Arc<str>), OpenError> {
+) -> Result<(recovery::Replay, Arc<str>, Timestamp), OpenError> {
     let folder = directory.segments();
     let segments =
         directory.list_segments().map_err(OpenError::io("listing the segments", &folder))?;
-    let journal_id = manifest::read_or_create(directory, !segments.is_empty(), now)?;
-    let replay = recovery::replay(segments, Chain::new(keys, Arc::clone(&journal_id)))?;
+    let (journal_id, created) = manifest::read_or_create(directory, !segments.is_empty(), now)?;
+    let replay = recovery::replay(segments, Chain::new(keys, Arc::clone(&journal_id)), watched)?;
     directory
         .remove_unpublished()
         .map_err(OpenError::io("removing an unfinished segment", &folder))?;
-    Ok((replay, journal_id))
+    Ok((replay, journal_id, created))
 }

@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
-use crate::domain::audit::{Event, Stamp};
+use crate::domain::audit::{Entry, Stamp};
 use crate::ports::{Durability, JournalFault};
 
 /// What an append is answered with.
@@ -45,7 +45,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) ticket: u64,
-    pub(super) events: Vec<Arc<Event>>,
+    pub(super) events: Vec<Entry>,
     pub(super) durability: Durability,
     pub(super) answer: oneshot::Sender<Answer>,
 }
@@ -105,7 +105,7 @@ impl Queue {
     /// [`JournalFault::Full`] beyond the limit and after [`Queue::close`].
     pub(super) fn push(
         &self,
-        events: Vec<Arc<Event>>,
+        events: Vec<Entry>,
         durability: Durability,
     ) -> Result<Waiting<'_>, JournalFault> {
         let (answer, receiver) = oneshot::channel();

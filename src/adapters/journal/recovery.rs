@@ -5,17 +5,18 @@
 //! write or sync the writer repeats everything that is not known to be durable in
 //! a new segment, publishes that whole, and only then cuts the old one
 //! (`segments.rs`). So a leftover may be dropped exactly if the journal reaches as
-//! far without it, which is checked. The last segment may end in one line that
-//! does not verify, as a crash leaves it. Nothing else is forgiven, and nothing is
-//! cut before everything has verified.
+//! far without it, which is checked. The last segment may end in a line without its
+//! end, as a crash leaves it. Nothing else is forgiven: a whole line that does not
+//! verify was written by somebody else. Nothing is cut before everything has verified.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::PathBuf;
 
 use super::disk::{Segment, SegmentFile, open_at_end};
 use super::error::OpenError;
-use crate::domain::audit::{Chain, ChainFault, MAX_RECORD_BYTES, OpenPairs};
+use crate::domain::audit::{CallName, Chain, ChainFault, MAX_RECORD_BYTES, OpenPairs};
 
 /// A journal that has verified.
 #[derive(Debug)]
@@ -37,8 +38,13 @@ pub(super) struct Cut {
 
 /// Verifies the segments, in order. Changes nothing; its memory is that of one
 /// line and the open pairs.
-pub(super) fn replay(segments: Vec<Segment>, chain: Chain) -> Result<Replay, OpenError> {
-    let mut replay = Replay { chain, pairs: OpenPairs::default(), cuts: Vec::new(), last: None };
+pub(super) fn replay(
+    segments: Vec<Segment>,
+    chain: Chain,
+    watched: HashSet<CallName>,
+) -> Result<Replay, OpenError> {
+    let pairs = OpenPairs::watching(watched);
+    let mut replay = Replay { chain, pairs, cuts: Vec::new(), last: None };
     // The furthest record seen, counting leftovers.
     let mut reached = 0;
     for (number, segment) in segments.iter().enumerate() {
@@ -76,12 +82,12 @@ impl Replay {
             let verified = match lines.next()? {
                 Line::End if next.is_some() => return Err(self.missing(segment)),
                 Line::End => break,
+                Line::Torn if next.is_none() => break,
                 Line::Whole(line) => self.chain.verify(line),
                 Line::Torn => Err(ChainFault::Broken),
             };
             match verified {
-                Ok(event) => self.pairs.observe(event),
-                Err(_) if next.is_none() && lines.at_end()? => break,
+                Ok(entry) => self.pairs.observe(entry),
                 Err(fault) => return Err(self.broken(path.clone(), lines.number, fault)),
             }
             lines.keep();
@@ -135,9 +141,9 @@ struct Lines {
 }
 
 enum Line<'a> {
-    /// Without its line end.
+    /// Without its line end; of a line longer than any record, its beginning.
     Whole(&'a [u8]),
-    /// The file ends before the line does, or the line is longer than any record.
+    /// The file ends before the line does.
     Torn,
     /// There is no further line.
     End,
@@ -159,7 +165,8 @@ impl Lines {
         Ok(match self.buffer.split_last() {
             None => Line::End,
             Some((b'\n', line)) => Line::Whole(line),
-            Some(_) => Line::Torn,
+            Some(_) if self.buffer.len() < MAX_RECORD_BYTES => Line::Torn,
+            Some(_) => Line::Whole(&self.buffer),
         })
     }
 
@@ -177,11 +184,5 @@ impl Lines {
 
     fn keep(&mut self) {
         self.kept = self.read;
-    }
-
-    fn at_end(&mut self) -> Result<bool, OpenError> {
-        let rest =
-            self.reader.fill_buf().map_err(OpenError::io("reading the segment", &self.path))?;
-        Ok(rest.is_empty())
     }
 }

@@ -12,6 +12,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::disk::{Disk, SegmentFile};
+use crate::failpoint::failpoint;
 
 /// Bounds of what a lost machine may lose, and of what is kept in memory for it.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +121,7 @@ impl Segments {
             file.write_all(&self.unsynced[self.written..])?;
             self.written = self.unsynced.len();
             if sync {
+                failpoint!("written-not-synced");
                 file.sync()?;
                 self.note_synced(next_sequence);
             }

@@ -77,8 +77,8 @@ impl Bench {
     }
 }
 
-fn event(id: &str) -> Arc<Event> {
-    Arc::new(samples::started(id))
+fn event(id: &str) -> Entry {
+    samples::entry(samples::started(id))
 }
 
 async fn append(
@@ -234,7 +234,7 @@ async fn an_event_outside_its_closed_set_takes_nothing_along() {
     let journal = bench.open();
     let mut bad = samples::started("b");
     bad.attempt = 0;
-    let answer = journal.append(vec![event("a"), Arc::new(bad)], Durability::Written).await;
+    let answer = journal.append(vec![event("a"), samples::entry(bad)], Durability::Written).await;
     assert!(matches!(answer, Err(JournalFault::Rejected(fault)) if fault.field == "attempt"));
     assert_eq!(append(&journal, "c", Durability::Written).await, Ok(1));
     assert!(journal.is_ready());

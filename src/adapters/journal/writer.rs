@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::JournalStats;
-use super::lock::Lock;
 use super::queue::{Answer, Queue, Request, Until, Woken};
 use super::segments::Segments;
+use crate::adapters::lock::Lock;
 use crate::domain::audit::{Chain, Stamp};
 use crate::ports::{Durability, JournalFault};
 

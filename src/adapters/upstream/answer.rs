@@ -78,12 +78,12 @@ impl UnaryMessage {
         self.received.extend_from_slice(data);
         // The request offered no compression, so any flag but 0 is a breach.
         if self.received.first().is_some_and(|flag| *flag != 0) {
-            return Err(UpstreamFault::Malformed);
+            return Err(UpstreamFault::Malformed { ok: false });
         }
         match self.announced() {
-            Some(length) if length > self.max_bytes => Err(UpstreamFault::Malformed),
+            Some(length) if length > self.max_bytes => Err(UpstreamFault::Malformed { ok: false }),
             Some(length) if self.received.len() - PREFIX_BYTES > length => {
-                Err(UpstreamFault::Malformed)
+                Err(UpstreamFault::Malformed { ok: false })
             }
             _ => Ok(()),
         }
@@ -94,7 +94,7 @@ impl UnaryMessage {
             Some(length) if self.received.len() == PREFIX_BYTES + length => {
                 Ok(self.received.split_off(PREFIX_BYTES).freeze())
             }
-            _ => Err(UpstreamFault::Malformed),
+            _ => Err(UpstreamFault::Malformed { ok: true }),
         }
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let exact = [b"\0\0\0\0\x10".as_slice(), &[7; MAX]].concat();
         assert_eq!(read_parts(HEAD, &[&exact], OK).await.unwrap().len(), MAX);
         let over = [b"\0\0\0\0\x11".as_slice(), &[7; MAX + 1]].concat();
-        let malformed = Err(UpstreamFault::Malformed);
+        let malformed = Err(UpstreamFault::Malformed { ok: false });
         assert_eq!(read_parts(HEAD, &[&over], OK).await, malformed);
         // The announcement alone is enough, and no status behind it is waited for.
         assert_eq!(read_parts(HEAD, &[b"\0\0\0\0\x11"], None).await, malformed);
@@ -206,17 +206,19 @@ mod tests {
 
     #[tokio::test]
     async fn an_ok_without_exactly_one_plain_message_is_malformed() {
-        for data in [
-            b"".as_slice(),
-            b"\0\0",
-            b"\0\0\0\0\x03ab",
-            b"\0\0\0\0\x03abcd",
-            b"\0\0\0\0\x01a\0\0\0\0\x01b",
-            b"\x01\0\0\0\x03abc",
-            b"\x80",
+        // Whether the handler said OK matters to a write. What is cut off at the
+        // byte that breaks its form ends before the status.
+        for (data, ok) in [
+            (b"".as_slice(), true),
+            (b"\0\0", true),
+            (b"\0\0\0\0\x03ab", true),
+            (b"\0\0\0\0\x03abcd", false),
+            (b"\0\0\0\0\x01a\0\0\0\0\x01b", false),
+            (b"\x01\0\0\0\x03abc", false),
+            (b"\x80", false),
         ] {
             let answer = read_parts(HEAD, &[data], OK).await;
-            assert_eq!(answer, Err(UpstreamFault::Malformed), "{data:?}");
+            assert_eq!(answer, Err(UpstreamFault::Malformed { ok }), "{data:?}");
         }
     }
 

@@ -1,8 +1,14 @@
-//! Who holds which secret: audit keys and callers.
+//! Who holds which secret: audit keys, confirmation keys and callers.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{AUDIT, CALLER, Compiler, KEY};
+use serde_json::Value;
+
+use super::{
+    AUDIT, CALLER, CONFIRMATION, Compiler, ConfirmationConfig, KEY, KeySecrets, LEDGER, SKEW,
+    TICKET_TTL,
+};
 use crate::config::fields::Fields;
 use crate::config::secrets::{Secret, SecretFault};
 use crate::domain::audit::is_key_id;
@@ -12,7 +18,7 @@ use crate::ports::Durability;
 
 /// The audit's part of the configuration.
 pub(super) struct Audit {
-    pub(super) keys: Vec<(Arc<str>, Secret)>,
+    pub(super) secrets: Option<KeySecrets>,
     pub(super) read_durability: Durability,
     pub(super) segment_bytes: u64,
 }
@@ -26,16 +32,90 @@ impl Compiler<'_> {
             fields.word("sync", &words, &mut self.findings).unwrap_or(Durability::Written);
         let segment_bytes =
             fields.number("segment_bytes", 64 << 20, 64 << 10..=1 << 40, &mut self.findings);
-        Some(Audit { keys: self.keys(&fields), read_durability, segment_bytes })
+        Some(Audit { secrets: self.keys(&fields, "audit"), read_durability, segment_bytes })
     }
 
-    fn keys(&mut self, audit: &Fields<'_>) -> Vec<(Arc<str>, Secret)> {
-        let items = audit.list("keys", &mut self.findings);
+    /// Tickets and the ledger that remembers them: either both or neither.
+    pub(super) fn confirmation(&mut self, top: &Fields<'_>) -> Option<ConfirmationConfig> {
+        let ledger = top.get("ledger");
+        if let Some(value) = ledger {
+            self.ledger(value);
+        }
+        match (ledger, top.get("confirmation")) {
+            (None, None) => None,
+            (Some(_), None) => {
+                self.find(
+                    "/confirmation",
+                    Code::MissingField,
+                    "there is a ledger, and no key for the tickets that it remembers",
+                    "make one with toolgate keygen FILE and add confirmation: {keys: [{id: …, file: FILE}]}",
+                );
+                None
+            }
+            (is_there, Some(value)) => {
+                if is_there.is_none() {
+                    self.find(
+                        "/ledger",
+                        Code::MissingField,
+                        "there are confirmation keys, and no ledger to remember the tickets' use",
+                        "add ledger: {kind: embedded, single_replica: true}",
+                    );
+                }
+                self.terms(value)
+            }
+        }
+    }
+
+    fn ledger(&mut self, value: &Value) {
+        let Some(fields) = self.fields(value, "/ledger", &LEDGER) else { return };
+        fields.required("kind", &mut self.findings);
+        fields.word("kind", &[("embedded", ())], &mut self.findings);
+        if !fields.boolean("single_replica", false, &mut self.findings) {
+            self.find(
+                "/ledger/single_replica",
+                Code::InvalidValue,
+                "an embedded ledger cannot see what other replicas have spent",
+                "run one replica alone and say so: single_replica: true",
+            );
+        }
+    }
+
+    fn terms(&mut self, value: &Value) -> Option<ConfirmationConfig> {
+        let fields = self.fields(value, "/confirmation", &CONFIRMATION)?;
+        let secrets = self.keys(&fields, "confirmation");
+        let ticket_ttl = fields.duration(
+            "ticket_ttl",
+            TICKET_TTL,
+            Duration::from_secs(1)..=Duration::from_hours(1),
+            &mut self.findings,
+        );
+        let skew = fields.duration(
+            "skew",
+            SKEW,
+            Duration::from_secs(1)..=Duration::from_mins(5),
+            &mut self.findings,
+        );
+        for (name, duration) in [("ticket_ttl", ticket_ttl), ("skew", skew)] {
+            if duration.subsec_nanos() != 0 {
+                self.find(
+                    fields.at(name),
+                    Code::InvalidValue,
+                    "a ticket's times are whole seconds",
+                    "write a number of whole seconds, such as 30s or 5m",
+                );
+            }
+        }
+        Some(ConfirmationConfig { secrets: secrets?, ticket_ttl, skew })
+    }
+
+    /// The keys of one purpose, the first of which signs.
+    fn keys(&mut self, holder: &Fields<'_>, purpose: &str) -> Option<KeySecrets> {
+        let items = holder.list("keys", &mut self.findings);
         if items.is_empty() {
             self.find(
-                "/audit/keys",
+                holder.at("keys"),
                 Code::MissingField,
-                "there is no audit key",
+                format!("there is no {purpose} key"),
                 "make one with toolgate keygen FILE and add keys: [{id: …, file: FILE}]",
             );
         }
@@ -62,7 +142,8 @@ impl Compiler<'_> {
                 keys.push((id.into(), secret));
             }
         }
-        keys
+        let mut keys = keys.into_iter();
+        Some(KeySecrets { current: keys.next()?, former: keys.collect() })
     }
 
     pub(super) fn callers(&mut self, top: &Fields<'_>) -> Vec<(Role, Secret)> {
@@ -102,10 +183,19 @@ impl Compiler<'_> {
     /// One secret for two purposes would let the holder of one act as the other.
     pub(super) fn shared_secrets(
         &mut self,
-        keys: &[(Arc<str>, Secret)],
+        audit: Option<&Audit>,
+        confirmation: Option<&ConfirmationConfig>,
         callers: &[(Role, Secret)],
     ) {
-        let keys = keys.iter().map(|(id, secret)| (format!("the audit key {id}"), secret));
+        let audit = audit.and_then(|audit| audit.secrets.as_ref());
+        let confirmation = confirmation.map(|terms| &terms.secrets);
+        let keys = [("audit", audit), ("confirmation", confirmation)]
+            .into_iter()
+            .filter_map(|(purpose, secrets)| Some((purpose, secrets?)))
+            .flat_map(|(purpose, secrets)| {
+                let all = std::iter::once(&secrets.current).chain(&secrets.former);
+                all.map(move |(id, secret)| (format!("the {purpose} key {id}"), secret))
+            });
         let callers = callers
             .iter()
             .map(|(role, secret)| (format!("a caller of role {}", role.as_str()), secret));

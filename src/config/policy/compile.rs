@@ -12,7 +12,7 @@ use super::references::{Bundle, SchemaFiles, Start};
 use crate::config::fault::Fault;
 use crate::config::fields::{Fields, show, text_of, wrong_type};
 use crate::domain::audit::{Digest, Event, fold_case, is_tool_name};
-use crate::domain::contract::{Confirmation, Contract, ContractLimits, ToolEffect};
+use crate::domain::contract::{Contract, ContractLimits, ToolEffect};
 use crate::domain::policy::PolicyLimits;
 use crate::domain::refusal::{Code, Finding};
 use crate::domain::schema::{Schema, is_generic_executor, vet_arguments};
@@ -80,9 +80,14 @@ pub(super) fn contract(
     let result = draft
         .result
         .map(|value| schema(scene, "result_schema", value, faults, &mut excuses, false));
-    if let (Some(confirmation), Some(schema)) = (&draft.confirmation, &arguments) {
-        let found = prompt::check(confirmation, schema, "/confirmation");
-        faults.extend(found.into_iter().map(|finding| Fault::new(scene.label, finding)));
+    let mut confirmation = None;
+    if let (Some(draft), Some(schema)) = (&draft.confirmation, &arguments) {
+        match prompt::compile(draft, schema, "/confirmation") {
+            Ok(compiled) => confirmation = Some(compiled),
+            Err(found) => {
+                faults.extend(found.into_iter().map(|finding| Fault::new(scene.label, finding)));
+            }
+        }
     }
     let is_complete = arguments.is_some() && !matches!(result, Some(None));
     excuses.close(scene, is_complete, faults, warnings);
@@ -99,7 +104,10 @@ pub(super) fn contract(
         limits: draft.limits,
         retry_unavailable: draft.retry_unavailable,
         trim_strings: draft.trim_strings,
-        confirmation: draft.confirmation,
+        confirmation: match draft.confirmation {
+            Some(_) => Some(confirmation?),
+            None => None,
+        },
         handler_deduplicates: draft.handler_deduplicates,
         exceptions: excuses.into_exceptions(),
         redact: draft.redact,
@@ -121,7 +129,7 @@ struct Draft<'a> {
     retry_unavailable: bool,
     trim_strings: bool,
     handler_deduplicates: bool,
-    confirmation: Option<Confirmation>,
+    confirmation: Option<prompt::Draft<'a>>,
     redact: Vec<String>,
 }
 
@@ -215,15 +223,13 @@ fn retry_unavailable(fields: &Fields<'_>, findings: &mut Vec<Finding>) -> bool {
     is_asked
 }
 
-fn confirmation(fields: &Fields<'_>, findings: &mut Vec<Finding>) -> Option<Confirmation> {
+fn confirmation<'a>(fields: &Fields<'a>, findings: &mut Vec<Finding>) -> Option<prompt::Draft<'a>> {
     let known = ["prompt", "not_shown", "confirm_by"];
     let confirmation = nested(fields, "confirmation", &known, findings)?;
     let not_shown = confirmation.texts("not_shown", findings);
-    let not_shown =
-        not_shown.into_iter().map(|(name, reason)| (name.to_owned(), reason.to_owned())).collect();
-    let confirm_by = confirmation.text("confirm_by", findings).map(str::to_owned);
-    let prompt = confirmation.required_text("prompt", findings)?.to_owned();
-    Some(Confirmation { prompt, not_shown, confirm_by })
+    let confirm_by = confirmation.text("confirm_by", findings);
+    let prompt = confirmation.required_text("prompt", findings)?;
+    Some(prompt::Draft { prompt, not_shown, confirm_by })
 }
 
 fn redact(fields: &Fields<'_>, findings: &mut Vec<Finding>) -> Vec<String> {

@@ -313,6 +313,7 @@ fn completed(tool: &str) -> Event {
         arguments_digest: Digest([0; 32]),
         policy_digest: Digest([0; 32]),
         audit_key_id: text,
+        confirmation: None,
         trace_id: None,
     }
 }

@@ -26,6 +26,9 @@ pub(super) struct Instruments {
     pub(super) journal_failures: Counter<u64>,
     pub(super) journal_head: BoundGauge<u64>,
     pub(super) upstream_failures: Counter<u64>,
+    pub(super) confirmations: Counter<u64>,
+    pub(super) ledger_duration: Histogram<f64>,
+    pub(super) ledger_failures: Counter<u64>,
 }
 
 const TOOL_CALLS: &str = "toolgate_tool_calls";
@@ -95,6 +98,22 @@ impl Instruments {
             upstream_failures: meter
                 .u64_counter("toolgate_upstream_failures")
                 .with_description("Attempts that an upstream left without a usable result.")
+                .build(),
+            confirmations: meter
+                .u64_counter("toolgate_confirmations")
+                .with_description(
+                    "Tickets issued, revoked and spent, and calls that a ticket did not let run.",
+                )
+                .build(),
+            ledger_duration: meter
+                .f64_histogram("toolgate_ledger_operation_duration")
+                .with_unit("s")
+                .with_description("How long callers waited for the ledger.")
+                .with_boundaries(APPEND_BUCKETS.to_vec())
+                .build(),
+            ledger_failures: meter
+                .u64_counter("toolgate_ledger_failures")
+                .with_description("Operations that the ledger did not answer.")
                 .build(),
         };
         instruments.show_zeros();

@@ -1,0 +1,180 @@
+//! Confirmations: what a person is shown, and the ticket once they have agreed.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::held::Held;
+use super::{Gate, Verdict, pair};
+use crate::domain::admission::{self, Refusal};
+use crate::domain::audit::{AdminKind, Confirmed, Entry, Scope};
+use crate::domain::authorisation::{Preview, call_in_hand};
+use crate::domain::proposal::{Context, Proposal};
+use crate::domain::reason::Reason;
+use crate::domain::refused::Refused;
+use crate::domain::stages::{Admitted, TraceContext};
+use crate::domain::ticket::{self, Issued};
+use crate::ports::{Durability, Revoked};
+
+/// A call that a person has confirmed, and the preview that they saw.
+#[derive(Debug)]
+pub struct IssueRequest {
+    /// From the authenticated caller.
+    pub context: Arc<Context>,
+    /// The complete proposal.
+    pub proposal: Proposal,
+    /// Who confirmed.
+    pub confirming_user_id: String,
+    /// Their roles.
+    pub confirming_user_roles: Vec<String>,
+    /// From the preview, in hex.
+    pub arguments_hash: String,
+    /// From the preview.
+    pub key_id: String,
+    /// From the preview, in hex.
+    pub contract_digest: String,
+    /// W3C trace context to record.
+    pub trace: Option<TraceContext>,
+}
+
+/// A recorded revocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revocation {
+    /// When it was recorded.
+    pub revoked_at: Timestamp,
+    /// Whether the ticket had been spent before.
+    pub was_spent: bool,
+}
+
+impl IssueRequest {
+    /// Whether the person saw what would be confirmed now.
+    fn saw(&self, current: &Preview) -> bool {
+        self.arguments_hash == current.arguments_hash.to_string()
+            && self.key_id == *current.key_id
+            && self.contract_digest == current.contract_digest.to_string()
+    }
+}
+
+impl Gate {
+    /// Issues a ticket for exactly the call that was previewed, and records that.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none. Nothing is recorded of it.
+    pub async fn issue(&self, request: IssueRequest) -> Result<Issued, Refused> {
+        let recorder = self.recorder.as_ref().ok_or(Refused::LedgerUnavailable)?;
+        if self.is_draining() {
+            return Err(Refused::Draining);
+        }
+        if !self.ports.journal.is_ready() {
+            return Err(Refused::JournalUnavailable);
+        }
+        let scope = self.scope(Arc::clone(&request.context), request.trace.as_ref());
+        let proposals = std::slice::from_ref(&request.proposal);
+        admission::check_batch(&scope, &self.policy, proposals)
+            .map_err(|refused| Refused::NotConfirmable(refused.refusal.reason))?;
+        let admitted = self.confirmable(recorder, &scope, &request.proposal).await?;
+        let confirmation = admitted
+            .contract()
+            .confirmation
+            .as_ref()
+            .ok_or(Refused::NotConfirmable(Reason::ConfirmationUnexpected))?;
+        let current = Preview::of(&admitted, &recorder.confirmations);
+        if !current.is_some_and(|current| request.saw(&current)) {
+            return Err(Refused::PreviewStale);
+        }
+        let roles = request.confirming_user_roles.iter().map(String::as_str);
+        let user = &scope.context.user_id;
+        ticket::may_confirm(confirmation, user, &request.confirming_user_id, roles)
+            .map_err(|_| Refused::MayNotConfirm)?;
+        let ledger_id = recorder.ledger.id();
+        let issued = ticket::issue(
+            &recorder.confirmations.keys,
+            Uuid::new_v4(),
+            &call_in_hand(&admitted, &scope),
+            &request.confirming_user_id,
+            &recorder.confirmations.terms(&ledger_id),
+            self.ports.clock.now(),
+        );
+        let kind = AdminKind::issued(&Confirmed::from(&issued.claims), &issued.claims.tool_call_id);
+        self.record_admin(&scope, &issued.claims.confirmation_id, kind).await?;
+        self.metrics.confirmation("issued");
+        Ok(issued)
+    }
+
+    /// Revokes a ticket, and records that.
+    ///
+    /// # Errors
+    ///
+    /// Where the revocation is not durable.
+    pub async fn revoke(
+        &self,
+        context: &Arc<Context>,
+        confirmation_id: Uuid,
+    ) -> Result<Revocation, Refused> {
+        let recorder = self.recorder.as_ref().ok_or(Refused::LedgerUnavailable)?;
+        if !self.ports.journal.is_ready() {
+            return Err(Refused::JournalUnavailable);
+        }
+        let revoked_at = self.ports.clock.now();
+        let revoked = recorder.revoke(confirmation_id, revoked_at).await?;
+        let scope = self.scope(Arc::clone(context), None);
+        let id = confirmation_id.hyphenated().to_string();
+        self.record_admin(&scope, &id.into(), AdminKind::ConfirmationRevoked).await?;
+        Ok(Revocation { revoked_at, was_spent: revoked == Revoked::Spent })
+    }
+
+    pub(super) async fn judge_alone(&self, scope: &Scope, proposal: &Proposal) -> Verdict {
+        match self.authorise(scope, &self.policy, proposal).await {
+            Ok(_) => Verdict::Admitted(self.preview(scope, proposal)),
+            Err(refusal) => Verdict::Refused(refusal, self.preview(scope, proposal)),
+        }
+    }
+
+    /// What a person would be asked to confirm, for a call that needs it.
+    fn preview(&self, scope: &Scope, proposal: &Proposal) -> Option<Preview> {
+        let recorder = self.recorder.as_ref()?;
+        let admitted = admission::admit(scope, &self.policy, proposal).ok()?;
+        let judged = recorder.judge(admitted, None, scope, self.ports.clock.now()).ok()?;
+        Preview::of(judged.admitted(), &recorder.confirmations)
+    }
+
+    /// The call, if a ticket issued for it now would let it run.
+    async fn confirmable(
+        &self,
+        recorder: &Held,
+        scope: &Scope,
+        proposal: &Proposal,
+    ) -> Result<Admitted, Refused> {
+        let refused = |refusal: Box<Refusal>| Refused::NotConfirmable(refusal.reason);
+        let admitted = admission::admit(scope, &self.policy, proposal).map_err(refused)?;
+        if !admitted.contract().needs_ticket() {
+            return Err(Refused::NotConfirmable(Reason::ConfirmationUnexpected));
+        }
+        if !self.is_clock_trusted() {
+            return Err(Refused::NotConfirmable(Reason::ClockUntrusted));
+        }
+        let now = self.ports.clock.now();
+        let judged = recorder.judge(admitted, None, scope, now).map_err(refused)?;
+        let found = recorder.find(&judged).await.map_err(|_| Refused::LedgerUnavailable)?;
+        judged
+            .would_run_confirmed(found.record.as_ref(), now)
+            .map_err(|turned| Refused::NotConfirmable(turned.reason))
+    }
+
+    /// Makes an administrative event durable before what it tells of is answered.
+    async fn record_admin(
+        &self,
+        scope: &Scope,
+        confirmation_id: &Arc<str>,
+        kind: AdminKind,
+    ) -> Result<(), Refused> {
+        let event = scope.administrative(Arc::clone(confirmation_id), kind, self.ports.clock.now());
+        let entries = vec![Entry::Admin(Arc::new(event))];
+        pair::append(&*self.ports.journal, &self.metrics, entries, Durability::Synced)
+            .await
+            .map(|_| ())
+            .map_err(|_| Refused::JournalUnavailable)
+    }
+}
