@@ -4,7 +4,6 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use super::Failure;
-use crate::app::refuse_what_needs_a_ledger;
 use crate::config;
 
 /// Loads what `serve` would load and prints what is wrong with it.
@@ -28,10 +27,6 @@ impl Check {
                     writeln!(out, "warning: {warning}")?;
                 }
                 let policy = &config.policy.snapshot;
-                if let Err(error) = refuse_what_needs_a_ledger(policy) {
-                    writeln!(out, "{}: {error}", self.config.display())?;
-                    return Ok(false);
-                }
                 let noun = if config.policy.warnings.len() == 1 { "warning" } else { "warnings" };
                 writeln!(
                     out,

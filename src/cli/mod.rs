@@ -4,11 +4,14 @@
 //! a gate that cannot start), 2 wrong usage.
 
 pub mod check;
+pub mod confirm;
 pub mod conform;
 pub mod demo;
 pub mod keygen;
+pub mod ledger;
 pub mod sample_upstream;
 pub mod serve;
+pub mod ticket;
 
 use std::io::{self, Write as _};
 use std::path::PathBuf;
@@ -39,6 +42,12 @@ enum Command {
     Check(check::Check),
     /// Write new secret files, readable by their owner alone
     Keygen(keygen::Keygen),
+    /// Look after the ledger of a stopped gate
+    Ledger(ledger::LedgerCommand),
+    /// Read a confirmation ticket and say why it would be refused
+    Ticket(ticket::TicketCommand),
+    /// Preview a call and issue its confirmation ticket, for tests and trials
+    Confirm(confirm::Confirm),
     /// Check vector files for canonical form and digests
     Conform {
         /// Files of one JSON case a line
@@ -59,6 +68,9 @@ impl Cli {
             Command::Serve(serve) => serve.run(),
             Command::Check(check) => check.run(),
             Command::Keygen(keygen) => keygen.run(),
+            Command::Ledger(ledger) => ledger.run(),
+            Command::Ticket(ticket) => ticket.run(),
+            Command::Confirm(confirm) => confirm.run(),
             Command::Conform { files } => {
                 conform::run(&files, &mut io::stdout().lock()).map_err(Failure::from)
             }

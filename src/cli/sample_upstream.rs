@@ -18,6 +18,9 @@ pub struct SampleUpstream {
     /// The knowledge file
     #[arg(long, default_value = "deploy/demo/knowledge.yaml")]
     knowledge: PathBuf,
+    /// Where support drafts are written
+    #[arg(long, default_value = "deploy/demo/data/drafts")]
+    drafts: PathBuf,
 }
 
 impl SampleUpstream {
@@ -27,7 +30,7 @@ impl SampleUpstream {
     ///
     /// Where the documents cannot be read or the address cannot be bound.
     pub fn run(self) -> Result<bool, Failure> {
-        let sample = demo::upstream::SampleUpstream::load(&self.knowledge)?;
+        let sample = demo::upstream::SampleUpstream::load(&self.knowledge, self.drafts)?;
         runtime()?.block_on(async {
             let listener = TcpListener::bind(self.listen).await?;
             writeln!(

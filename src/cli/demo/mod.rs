@@ -4,6 +4,7 @@
 //! ports of their own, the calls go over the wire, the audit is read from the
 //! journal's files and the metrics from the admin address.
 
+mod confirmed;
 mod scenes;
 mod stage;
 mod story;
@@ -12,7 +13,7 @@ pub mod upstream;
 use std::path::PathBuf;
 
 use super::{Failure, runtime};
-use stage::Stage;
+use stage::{Stage, TICKET_TTL, Who};
 use story::Story;
 
 /// Plays the demo in a temporary directory.
@@ -38,10 +39,11 @@ impl Demo {
             let mut story = Story::new();
             Story::opening(&stage)?;
             for scene in scenes::all() {
-                let answer = stage.execute(&scene).await?;
+                let answer = stage.execute(&scene, &Who::user()).await?;
                 let handler_calls = stage.handler_calls_since_last();
                 story.scene(&scene, &answer, handler_calls)?;
             }
+            confirmed::play(&mut stage, &mut story, TICKET_TTL).await?;
             let journal = stage.journal()?;
             story.audit(&journal)?;
             story.metrics(&stage.metrics().await?)?;

@@ -33,7 +33,7 @@ const fn wanted(outcome: Outcome, reason: Reason, attempt: u32) -> Wanted {
 
 const NOT_RUN: Wanted = wanted(Outcome::NotRun, Reason::Unspecified, 0);
 
-fn call(tool_call_id: &str, name: &str, arguments_json: &str) -> ToolCall {
+pub(super) fn call(tool_call_id: &str, name: &str, arguments_json: &str) -> ToolCall {
     ToolCall {
         tool_call_id: tool_call_id.to_owned(),
         name: name.to_owned(),
@@ -42,7 +42,7 @@ fn call(tool_call_id: &str, name: &str, arguments_json: &str) -> ToolCall {
     }
 }
 
-fn single(
+pub(super) fn single(
     id: &'static str,
     title: &'static str,
     why: &'static str,

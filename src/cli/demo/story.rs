@@ -1,23 +1,31 @@
 //! Tells the demo: what was proposed, what happened, why, and whether it should have.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
+use std::time::Duration;
 
 use serde_json::Value;
+use tonic::Status;
+use tonic_types::StatusExt as _;
 
 use super::scenes::{SECRETS, Scene, Wanted};
 use super::stage::Stage;
-use crate::proto::{Effect, ExecuteResponse, ToolResult};
+use crate::proto::{ConfirmationPreview, Effect, ExecuteResponse, ToolResult};
 
 /// The teller. Remembers whether anything went wrong.
 pub(super) struct Story {
     number: usize,
     pairs: usize,
+    series: BTreeMap<String, f64>,
     wrong: Vec<String>,
 }
 
+const CALLS: &str = "toolgate_tool_calls_total";
+const DURATIONS: &str = "toolgate_tool_duration_seconds_sum";
+
 impl Story {
     pub(super) const fn new() -> Self {
-        Self { number: 0, pairs: 0, wrong: Vec::new() }
+        Self { number: 0, pairs: 0, series: BTreeMap::new(), wrong: Vec::new() }
     }
 
     pub(super) fn opening(stage: &Stage) -> io::Result<()> {
@@ -29,7 +37,7 @@ impl Story {
             stage.upstream_address()
         )?;
         writeln!(out, "  gate              {} (gRPC, toolgate.v1.ToolGate)", stage.gate_address())?;
-        writeln!(out, "  admin             http://{}/metrics", stage.admin_address())?;
+        writeln!(out, "  admin             http://{}/metrics", stage.admin_address()?)?;
         writeln!(out, "  journal and log   {}", stage.directory().display())?;
         writeln!(out, "  caller            tenant-north, user-anna, conversation-1; role proposer")
     }
@@ -85,24 +93,77 @@ impl Story {
         Ok(())
     }
 
+    /// What a person is asked to confirm.
+    pub(super) fn preview(&mut self, preview: &ConfirmationPreview) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "\n   A confirmation page asks for the preview of it, and shows:")?;
+        for line in preview.prompt.lines() {
+            writeln!(out, "   | {line}")?;
+        }
+        if !preview.prompt.contains("The invoice of May") {
+            self.wrong.push("the preview does not show what would be sent".to_owned());
+        }
+        Ok(())
+    }
+
+    /// A ticket that the gate did not issue.
+    pub(super) fn refused_to_issue(
+        &mut self,
+        what: &str,
+        status: Option<Status>,
+        wanted: &str,
+    ) -> io::Result<()> {
+        let reason = status
+            .and_then(|status| status.get_details_error_info())
+            .map_or_else(|| "a ticket".to_owned(), |info| info.reason);
+        let good = reason == wanted;
+        let mark = if good { "✓" } else { "✗" };
+        writeln!(
+            io::stdout().lock(),
+            "   {mark} asked to issue a ticket for {what}, the gate answers {reason}"
+        )?;
+        if !good {
+            self.wrong.push(format!("issuing for {what}"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn waiting(time: Duration) -> io::Result<()> {
+        writeln!(io::stdout().lock(), "\n   … waiting {} s for a ticket to expire", time.as_secs())
+    }
+
+    /// What the handler has really done.
+    pub(super) fn drafts(&mut self, written: usize, wanted: usize) -> io::Result<()> {
+        let mark = if written == wanted { "✓" } else { "✗" };
+        writeln!(
+            io::stdout().lock(),
+            "\n   {mark} the upstream holds {written} drafts, one for each confirmed call"
+        )?;
+        if written != wanted {
+            self.wrong
+                .push("the upstream does not hold one draft for each confirmed call".to_owned());
+        }
+        Ok(())
+    }
+
     /// The pairs of all this, from the journal's own files.
     pub(super) fn audit(&mut self, journal: &str) -> io::Result<()> {
         let mut out = io::stdout().lock();
         writeln!(
             out,
-            "\nThe audit: {} records, two for each attempt or refusal",
+            "\nThe audit: {} records, two for each attempt or refusal, one for each ticket issued or revoked",
             journal.lines().count()
         )?;
         writeln!(
             out,
-            "   seq event      tool                  call         try outcome    reason               ms        arguments digest"
+            "   seq event                tool                  call         try outcome    reason               ms        arguments digest"
         )?;
         for line in journal.lines() {
             let record: Value = serde_json::from_str(line)?;
             let text = |name: &str| record[name].as_str().unwrap_or("").to_owned();
             writeln!(
                 out,
-                "   {:>3} {:<10} {:<21} {:<12} {:>3} {:<10} {:<20} {:<9} {}…",
+                "   {:>3} {:<20} {:<21} {:<12} {:>3} {:<10} {:<20} {:<9} {}…",
                 record["sequence"],
                 text("event").trim_start_matches("tool_call_"),
                 text("tool"),
@@ -114,7 +175,9 @@ impl Story {
                 text("arguments_digest").get(..12).unwrap_or(""),
             )?;
         }
-        if journal.lines().count() != 2 * self.pairs {
+        let of_calls =
+            journal.lines().filter(|line| line.starts_with("{\"event\":\"tool_call_")).count();
+        if of_calls != 2 * self.pairs {
             self.wrong
                 .push("the journal does not hold exactly the pairs that were answered".to_owned());
         }
@@ -134,23 +197,24 @@ impl Story {
         Ok(())
     }
 
-    /// The lines that a scrape reads of all this.
-    pub(super) fn metrics(&mut self, exposition: &str) -> io::Result<()> {
-        let mut out = io::stdout().lock();
-        writeln!(out, "\nThe metrics")?;
-        let is_shown = |line: &&str| {
-            line.starts_with("toolgate_tool_calls_total")
-                || line.starts_with("toolgate_tool_duration_seconds_sum")
-                || line.starts_with("toolgate_journal_head_sequence")
-        };
-        for line in exposition.lines().filter(is_shown) {
-            writeln!(out, "   {line}")?;
+    /// What a scrape reads before the gate restarts, and counts from nothing again.
+    pub(super) fn note_metrics(&mut self, exposition: &str) {
+        for (series, value) in shown_series(exposition) {
+            *self.series.entry(series.to_owned()).or_default() += value;
         }
-        let counted: f64 = exposition
-            .lines()
-            .filter(|line| line.starts_with("toolgate_tool_calls_total"))
-            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-            .sum();
+    }
+
+    /// The lines that scrapes read of all this, over both runs of the gate.
+    pub(super) fn metrics(&mut self, exposition: &str) -> io::Result<()> {
+        self.note_metrics(exposition);
+        let mut out = io::stdout().lock();
+        writeln!(out, "\nThe metrics, over both runs of the gate")?;
+        for (series, value) in &self.series {
+            let digits = if series.starts_with(CALLS) { 0 } else { 6 };
+            writeln!(out, "   {series} {value:.digits$}")?;
+        }
+        let of_calls = |(series, _): &(&String, &f64)| series.starts_with(CALLS);
+        let counted: f64 = self.series.iter().filter(of_calls).map(|(_, value)| value).sum();
         #[allow(clippy::cast_precision_loss, reason = "a handful of pairs")]
         if (counted - self.pairs as f64).abs() > 0.5 {
             self.wrong.push("the metrics do not count exactly the pairs".to_owned());
@@ -191,8 +255,16 @@ impl Story {
             out,
             "  grpcurl -plaintext {header} \\\n    -d '{{{context},{calls}}}' {gate} toolgate.v1.ToolGate/Execute"
         )?;
-        writeln!(out, "  curl -s http://{}/readyz", stage.admin_address())
+        writeln!(out, "  curl -s http://{}/readyz", stage.admin_address()?)
     }
+}
+
+fn shown_series(exposition: &str) -> impl Iterator<Item = (&str, f64)> {
+    let is_shown = |line: &&str| line.starts_with(CALLS) || line.starts_with(DURATIONS);
+    exposition.lines().filter(is_shown).filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        Some((series, value.parse().ok()?))
+    })
 }
 
 fn tell_result(out: &mut impl io::Write, id: &str, result: &ToolResult) -> io::Result<()> {

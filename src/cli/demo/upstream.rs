@@ -4,10 +4,11 @@
 //! `toolgate.v1.ToolHandler` and trusts what the gate sends. Some of its documents
 //! misbehave on purpose, so that the demo can show what the gate makes of it.
 
+mod drafts;
 mod knowledge;
 mod search;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,6 +21,7 @@ use tonic::{Request, Response, Status};
 
 use crate::proto::tool_handler_server::{ToolHandler, ToolHandlerServer};
 use crate::proto::{InvokeRequest, InvokeResponse};
+use drafts::{Draft, Drafts};
 pub use knowledge::LoadFault;
 use knowledge::{Document, Knowledge};
 
@@ -27,10 +29,13 @@ use knowledge::{Document, Knowledge};
 pub const SEARCH: &str = "search_knowledge_base";
 /// Tells how a document stands.
 pub const STATUS: &str = "get_document_status";
+/// Writes a draft to the support team.
+pub const DRAFT: &str = "create_support_draft";
 
 /// The sample handler.
 pub struct SampleUpstream {
     knowledge: Knowledge,
+    drafts: Drafts,
     calls: Arc<CallCounts>,
 }
 
@@ -39,6 +44,7 @@ pub struct SampleUpstream {
 pub struct CallCounts {
     search: AtomicU64,
     status: AtomicU64,
+    draft: AtomicU64,
     other: AtomicU64,
 }
 
@@ -47,12 +53,14 @@ const MAX_CONCURRENT_STREAMS: u32 = 256;
 
 impl SampleUpstream {
     /// Reads the knowledge file and every document it lists, and indexes them.
+    /// Drafts go to a directory of their own.
     ///
     /// # Errors
     ///
     /// The first file or field that is missing or wrong.
-    pub fn load(knowledge: &Path) -> Result<Self, LoadFault> {
-        Ok(Self { knowledge: Knowledge::load(knowledge)?, calls: Arc::default() })
+    pub fn load(knowledge: &Path, drafts: PathBuf) -> Result<Self, LoadFault> {
+        let knowledge = Knowledge::load(knowledge)?;
+        Ok(Self { knowledge, drafts: Drafts::new(drafts), calls: Arc::default() })
     }
 
     /// The counts, which stay readable while the server runs.
@@ -89,6 +97,25 @@ impl SampleUpstream {
         result(&SearchResult { matches })
     }
 
+    /// Writes first and is slow afterwards: a retry finds the draft there already.
+    async fn draft(&self, call: &InvokeRequest) -> Result<String, Status> {
+        let DraftArguments { question } = arguments(call)?;
+        let draft = Draft {
+            tenant_id: &call.tenant_id,
+            user_id: &call.user_id,
+            conversation_id: &call.conversation_id,
+            question: &question,
+        };
+        let draft_id = self
+            .drafts
+            .write_once(&call.idempotency_key, &draft)
+            .map_err(|_| Status::unavailable("the draft cannot be written"))?;
+        if let Some(delay) = self.knowledge.draft_delay(&question).filter(|_| call.attempt == 1) {
+            tokio::time::sleep(delay).await;
+        }
+        result(&DraftResult { draft_id, status: "drafted" })
+    }
+
     async fn status(&self, call: &InvokeRequest) -> Result<String, Status> {
         let StatusArguments { document_id } = arguments(call)?;
         let document = self
@@ -117,6 +144,7 @@ impl ToolHandler for SampleUpstream {
         let result_json = match call.tool.as_str() {
             SEARCH => self.search(&call)?,
             STATUS => self.status(&call).await?,
+            DRAFT => self.draft(&call).await?,
             _ => return Err(Status::unimplemented("no such tool")),
         };
         Ok(Response::new(InvokeResponse { result_json }))
@@ -133,7 +161,7 @@ impl CallCounts {
     /// How often any handler ran.
     #[must_use]
     pub fn total(&self) -> u64 {
-        [&self.search, &self.status, &self.other]
+        [&self.search, &self.status, &self.draft, &self.other]
             .map(|count| count.load(Ordering::Relaxed))
             .iter()
             .sum()
@@ -143,6 +171,7 @@ impl CallCounts {
         match tool {
             SEARCH => &self.search,
             STATUS => &self.status,
+            DRAFT => &self.draft,
             _ => &self.other,
         }
     }
@@ -164,6 +193,18 @@ struct SearchResult<'a> {
 #[serde(deny_unknown_fields)]
 struct StatusArguments {
     document_id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DraftArguments {
+    question: String,
+}
+
+#[derive(Serialize)]
+struct DraftResult {
+    draft_id: String,
+    status: &'static str,
 }
 
 #[derive(Serialize)]

@@ -16,6 +16,7 @@ pub(super) struct Knowledge {
     tenants: Vec<String>,
     bases: BTreeMap<String, Index>,
     documents: BTreeMap<String, Document>,
+    slow_drafts: Option<(String, Duration)>,
 }
 
 /// How one document stands.
@@ -47,6 +48,17 @@ struct RawKnowledge {
     knowledge_bases: Vec<RawBase>,
     #[serde(default)]
     faults: Vec<RawFault>,
+    #[serde(default)]
+    slow_drafts: Option<RawSlowDrafts>,
+}
+
+/// Drafts that are written, and answered too late on the first attempt.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawSlowDrafts {
+    /// What the question of such a draft contains.
+    containing: String,
+    first_attempt_delay: String,
 }
 
 #[derive(Deserialize)]
@@ -83,15 +95,31 @@ impl Knowledge {
             .map_err(|error| fault(file, "", format!("cannot be read: {error}")))?;
         let raw: RawKnowledge = serde_saphyr::from_str(&text)
             .map_err(|error| fault(file, "", format!("is no knowledge file: {error}")))?;
-        let mut knowledge =
-            Self { tenants: raw.tenants, bases: BTreeMap::new(), documents: BTreeMap::new() };
+        let mut knowledge = Self {
+            tenants: raw.tenants,
+            bases: BTreeMap::new(),
+            documents: BTreeMap::new(),
+            slow_drafts: None,
+        };
         for (at, base) in raw.knowledge_bases.into_iter().enumerate() {
             knowledge.add_base(file, at, base)?;
         }
         for (at, raw_fault) in raw.faults.into_iter().enumerate() {
             knowledge.add_fault(file, at, raw_fault)?;
         }
+        if let Some(slow) = raw.slow_drafts {
+            let pointer = "/slow_drafts/first_attempt_delay";
+            let delay = delay(&slow.first_attempt_delay)
+                .map_err(|problem| fault(file, pointer, problem))?;
+            knowledge.slow_drafts = Some((slow.containing, delay));
+        }
         Ok(knowledge)
+    }
+
+    /// How late the first attempt of a draft with this question is answered.
+    pub(super) fn draft_delay(&self, question: &str) -> Option<Duration> {
+        let (containing, delay) = self.slow_drafts.as_ref()?;
+        question.contains(containing.as_str()).then_some(*delay)
     }
 
     /// The knowledge base, if this tenant is served and has it.

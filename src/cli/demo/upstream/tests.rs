@@ -37,13 +37,17 @@ fn write_files(knowledge: &str) -> TempDir {
 
 fn sample() -> SampleUpstream {
     let directory = write_files(KNOWLEDGE);
-    SampleUpstream::load(&directory.path().join("knowledge.yaml")).unwrap()
+    SampleUpstream::load(&directory.path().join("knowledge.yaml"), directory.path().join("drafts"))
+        .unwrap()
 }
 
 fn load_fault(knowledge: &str) -> String {
     let directory = write_files(knowledge);
     let path = directory.path().join("knowledge.yaml");
-    let fault = SampleUpstream::load(&path).err().unwrap().to_string();
+    let fault = SampleUpstream::load(&path, std::env::temp_dir().join("unused-drafts"))
+        .err()
+        .unwrap()
+        .to_string();
     fault.replace(directory.path().to_str().unwrap(), "DIR")
 }
 
