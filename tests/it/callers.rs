@@ -15,18 +15,24 @@ use crate::support::running::{
     until, with_bearer, write_config,
 };
 use prost::Message as _;
-use toolgate::proto::{CheckRequest, ExecuteRequest, ListToolsRequest};
+use toolgate::proto::{
+    CheckRequest, ExecuteRequest, IssueRequest, ListToolsRequest, RevokeRequest,
+};
 
 /// Who may call what (semantics, section 9). Written out, not taken from the code under test.
-const MAY: [(Role, &str, [Rpc; 3], [bool; 3]); 4] = [
-    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true]),
-    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, true, false]),
-    (Role::Auditor, AUDITOR, Rpc::ALL, [false, false, false]),
-    (Role::Operator, OPERATOR, Rpc::ALL, [false, false, false]),
+const MAY: [(Role, &str, [Rpc; 5], [bool; 5]); 4] = [
+    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, false, false]),
+    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, true, false, true, true]),
+    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 5]),
+    (Role::Operator, OPERATOR, Rpc::ALL, [false; 5]),
 ];
 
 fn path(rpc: Rpc) -> String {
-    format!("/toolgate.v1.ToolGate/{}", rpc.name())
+    let service = match rpc {
+        Rpc::Execute | Rpc::Check | Rpc::ListTools => "ToolGate",
+        Rpc::Issue | Rpc::Revoke => "Confirmations",
+    };
+    format!("/toolgate.v1.{service}/{}", rpc.name())
 }
 
 fn message(rpc: Rpc) -> Vec<u8> {
@@ -35,13 +41,22 @@ fn message(rpc: Rpc) -> Vec<u8> {
         Rpc::Execute => ExecuteRequest { context, calls, mode: 0 }.encode_to_vec(),
         Rpc::Check => CheckRequest { context, calls }.encode_to_vec(),
         Rpc::ListTools => ListToolsRequest { context }.encode_to_vec(),
+        Rpc::Issue => {
+            let call = calls.into_iter().next();
+            let confirming_user_id = "user-1".to_owned();
+            IssueRequest { context, call, confirming_user_id, ..<_>::default() }.encode_to_vec()
+        }
+        Rpc::Revoke => {
+            let confirmation_id = "3f1c1e9e-6b1f-4a55-9d0b-0c8f0c6d2a11".to_owned();
+            RevokeRequest { context, confirmation_id }.encode_to_vec()
+        }
     }
 }
 
 #[test]
 fn the_table_is_whole_and_in_the_order_it_is_read() {
     assert_eq!(MAY.map(|(role, ..)| role), Role::ALL);
-    assert_eq!(Rpc::ALL.map(Rpc::name), ["Execute", "Check", "ListTools"]);
+    assert_eq!(Rpc::ALL.map(Rpc::name), ["Execute", "Check", "ListTools", "Issue", "Revoke"]);
 }
 
 #[tokio::test]
@@ -54,6 +69,11 @@ async fn each_role_may_call_its_methods_and_no_other() {
                     .await;
             match answer {
                 Ok(_) => assert!(may, "{role:?} {rpc:?}"),
+                // This gate has no ledger: who may ask is told so.
+                Err(status) if may => {
+                    assert!(matches!(rpc, Rpc::Issue | Rpc::Revoke), "{rpc:?}: {status:?}");
+                    assert_refused(&status, Code::Unavailable, "LEDGER_UNAVAILABLE", None);
+                }
                 Err(status) => {
                     assert!(!may, "{role:?} {rpc:?}: {status:?}");
                     assert_refused(&status, Code::PermissionDenied, "ROLE_MISSING", None);

@@ -1,8 +1,9 @@
 //! What a model, a user or an upstream says is nowhere to be found afterwards.
 //!
 //! Marked text, numbers, Booleans, member names and upstream messages go through
-//! every outcome and every kind of bad request. Then the journal, the log at its
-//! most talkative, metrics, probes, and every answer are searched for the marks.
+//! every outcome and every kind of bad request. Then the journal, the ledger, the
+//! log at its most talkative, metrics, probes, and every answer are searched for
+//! the marks, for the tickets that were issued, and for the secrets.
 
 mod scenes;
 mod search;
@@ -14,15 +15,18 @@ use std::time::Duration;
 
 use tonic::transport::Channel;
 use tonic::{Code, Request};
+use toolgate::proto::confirmations_client::ConfirmationsClient;
 use toolgate::proto::tool_gate_client::ToolGateClient;
 use toolgate::proto::{
-    BatchMode, CallContext, CheckRequest, ExecuteRequest, Reason, ToolCall, ToolResult,
+    BatchMode, CallContext, CheckRequest, CheckResponse, ConfirmationPreview, ExecuteRequest,
+    IssueRequest, Reason, ToolCall, ToolResult,
 };
 
 use crate::support::process::Process;
 use crate::support::raw::send;
 use crate::support::running::{
-    Handler, Options, PROPOSER, channel, execute_within, start_handler, with_bearer, write_config,
+    AUDIT_KEY, CONFIRMATION_KEY, CONFIRMER, Handler, LEDGER, Options, PROPOSER, channel,
+    execute_within, start_handler, with_bearer, write_config,
 };
 
 use search::{Evidence, MARKED};
@@ -38,6 +42,8 @@ fn tool(name: &str, upstream: &str, more: &str) -> String {
     )
 }
 
+const SEND: &str = "confirmation: {prompt: '{/text}, {/number}, {/integer}, {/flags}, {/kind}'}";
+
 fn write_policy(directory: &Path) -> PathBuf {
     let policy = directory.join("policy");
     fs::create_dir(&policy).unwrap();
@@ -49,6 +55,7 @@ fn write_policy(directory: &Path) -> PathBuf {
         tool("brief", "handlers", "limits: {attempt_timeout: 150ms, max_attempts: 2}"),
         tool("strict", "handlers", strict),
         tool("gone", "nowhere", ""),
+        tool("send", "handlers", SEND).replace("effect: read", "effect: write"),
     ];
     fs::write(policy.join("tools.yaml"), tools.concat()).unwrap();
     policy
@@ -88,7 +95,7 @@ impl Stage {
         let request = CheckRequest { context: Some(marked_context()), calls: calls.clone() };
         let checked = client.check(with_bearer(Request::new(request), PROPOSER)).await.unwrap();
         self.evidence.keep_metadata("Check", checked.metadata());
-        self.evidence.keep_message("Check", checked.get_ref());
+        self.keep_checked(checked.into_inner());
 
         let message = ExecuteRequest {
             context: Some(marked_context()),
@@ -113,6 +120,10 @@ impl Stage {
         }
         for event in &mut response.events {
             let context = marked_context();
+            // The user confirms for themselves.
+            if event.confirmed_by_user_id == context.user_id {
+                event.confirmed_by_user_id.clear();
+            }
             let fields = [
                 &mut event.request_id,
                 &mut event.user_id,
@@ -125,6 +136,50 @@ impl Stage {
         }
         self.evidence.keep_message("Execute", &response);
         reasons
+    }
+
+    /// Keeps what was checked, but for the previews: these say what is to be confirmed.
+    fn keep_checked(&mut self, mut checked: CheckResponse) -> Vec<Option<ConfirmationPreview>> {
+        let previews = checked.verdicts.iter_mut().map(|verdict| verdict.preview.take());
+        let previews: Vec<_> = previews.collect();
+        for preview in previews.iter().flatten() {
+            assert!(MARKED.is_in(preview.prompt.as_bytes()), "{preview:?}");
+        }
+        self.evidence.keep_message("Check", &checked);
+        previews
+    }
+
+    /// The call with a ticket for it, which is kept from the evidence as a secret.
+    async fn confirmed(&mut self, call: ToolCall) -> ToolCall {
+        let issue = self.issue_request(call.clone()).await;
+        let issued = ConfirmationsClient::new(self.channel.clone())
+            .issue(with_bearer(Request::new(issue), CONFIRMER))
+            .await
+            .unwrap();
+        self.evidence.keep_metadata("Issue", issued.metadata());
+        let ticket = issued.into_inner().ticket;
+        // The header is the same for all, and known to everybody.
+        ticket.split('.').skip(1).for_each(|part| self.evidence.search_for(part));
+        ToolCall { confirmation_ticket: ticket, ..call }
+    }
+
+    /// A request for a ticket, by the confirmer's own preview.
+    async fn issue_request(&mut self, call: ToolCall) -> IssueRequest {
+        let check = CheckRequest { context: Some(marked_context()), calls: vec![call.clone()] };
+        let checked = ToolGateClient::new(self.channel.clone())
+            .check(with_bearer(Request::new(check), CONFIRMER))
+            .await
+            .unwrap();
+        let preview = self.keep_checked(checked.into_inner()).remove(0).unwrap();
+        IssueRequest {
+            context: Some(marked_context()),
+            call: Some(call),
+            confirming_user_id: marked_context().user_id,
+            confirming_user_roles: vec!["canary-role".to_owned()],
+            arguments_hash: preview.arguments_hash,
+            key_id: preview.key_id,
+            contract_digest: preview.contract_digest,
+        }
     }
 
     async fn refuse(&mut self, path: &str, request: Request<Vec<u8>>) -> Code {
@@ -142,15 +197,24 @@ async fn nothing_that_was_said_is_found_anywhere() {
     let config = write_config(
         directory.path(),
         &upstream,
-        &Options { policy, more: "log: {level: debug}", listener: None },
+        &Options {
+            policy,
+            more: &format!("log: {{level: debug}}\n{LEDGER}"),
+            ..Options::default()
+        },
     );
     let (process, grpc, admin) = Process::serving(&config).await;
     let channel = channel(&grpc).await;
     let mut stage = Stage { handler, process, channel, admin, evidence: Evidence::default() };
+    for secret in [PROPOSER, CONFIRMER, AUDIT_KEY, CONFIRMATION_KEY] {
+        stage.evidence.search_for(secret);
+    }
 
     scenes::marked_arguments_are_refused(&mut stage).await;
     scenes::marked_attempts_end(&mut stage).await;
     scenes::a_marked_call_is_cancelled(&mut stage).await;
+    scenes::marked_writes_are_confirmed(&mut stage).await;
+    scenes::marked_confirmations_are_refused(&mut stage).await;
     scenes::marked_requests_are_refused(&mut stage).await;
     scenes::admin_requests_are_marked(&mut stage).await;
 
@@ -173,6 +237,10 @@ fn keep_data(evidence: &mut Evidence, directory: &Path) -> usize {
             events += keep_data(evidence, &path);
             continue;
         }
+        if path.extension().is_some_and(|extension| extension == "redb") {
+            evidence.keep(&path.to_string_lossy(), without_context(fs::read(&path).unwrap()));
+            continue;
+        }
         let mut text = fs::read_to_string(&path).unwrap();
         if path.parent().unwrap().ends_with("segments") {
             events += text.lines().count();
@@ -188,8 +256,25 @@ fn keep_data(evidence: &mut Evidence, directory: &Path) -> usize {
                 assert_eq!(text.matches(&member).count(), text.lines().count());
                 text = text.replace(&member, "");
             }
+            let confirmed_by = format!(r#""confirmed_by_user_id":"{}""#, marked_context().user_id);
+            assert!(text.contains(&confirmed_by), "a confirmation is on record");
+            text = text.replace(&confirmed_by, "");
         }
         evidence.keep(&path.to_string_lossy(), text);
     }
     events
+}
+
+/// The ledger's pages without the ids of the context, which its records hold.
+fn without_context(mut pages: Vec<u8>) -> Vec<u8> {
+    let context = marked_context();
+    for id in [context.request_id, context.user_id, context.tenant_id, context.conversation_id] {
+        let mut found = 0;
+        while let Some(at) = pages.windows(id.len()).position(|window| window == id.as_bytes()) {
+            pages[at..at + id.len()].fill(b'-');
+            found += 1;
+        }
+        assert!(found > 0, "the ledger holds no {id}");
+    }
+    pages
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use tokio::time::Instant;
 use toolgate::domain::audit::{AuditKey, Event, EventKind};
-use toolgate::domain::proposal::{BatchMode, Context, Proposal};
+use toolgate::domain::proposal::{Context, Proposal};
 use toolgate::gate::{
     AuditState, BatchReport, CallResult, ExecuteRequest, Gate, GateOptions, Ports, RecordedEvent,
 };
@@ -22,6 +22,7 @@ use toolgate::telemetry::metrics::Metrics;
 
 use crate::support::fakes::{Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock};
 use crate::support::policies;
+use crate::support::script::{self, Handler, JournalStep, Mode, compare};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,14 +44,6 @@ struct Case {
     cancelled: usize,
 }
 
-#[derive(Debug, Default, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Mode {
-    #[default]
-    StopOnFailure,
-    Continue,
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call {
@@ -62,28 +55,6 @@ struct Call {
     ticket: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "snake_case")]
-enum Handler {
-    Answer(String),
-    AnswerAfterMs(u64, String),
-    Status(String),
-    Unavailable,
-    Malformed,
-    Hang,
-    Panic,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum JournalStep {
-    Take,
-    Fail,
-    Full,
-    Reject,
-    Hang,
-}
-
 fn empty_object() -> String {
     "{}".to_owned()
 }
@@ -91,25 +62,13 @@ fn empty_object() -> String {
 #[test]
 fn every_case_behaves_as_written() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/gate");
-    let mut files: Vec<_> = std::fs::read_dir(&directory)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "yaml"))
-        .collect();
-    files.sort();
     let mut count = 0;
     let mut wrong = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let cases: Vec<Case> = serde_saphyr::from_str(&text)
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        for case in cases {
-            count += 1;
-            let name =
-                format!("{}: {}", file.file_name().unwrap().to_string_lossy(), case.behaviour);
-            if let Err(difference) = play(case) {
-                wrong.push(format!("{name}\n{difference}"));
-            }
+    for (file, case) in script::read::<Case>(&directory) {
+        count += 1;
+        let name = format!("{file}: {}", case.behaviour);
+        if let Err(difference) = play(case) {
+            wrong.push(format!("{name}\n{difference}"));
         }
     }
     assert!(count >= 40, "only {count} cases were found");
@@ -138,6 +97,7 @@ fn play(case: Case) -> Result<(), String> {
                 key: AuditKey::new("audit-1".into(), &[9; 32]),
                 read_durability: Durability::Written,
                 in_flight: 4,
+                recorder: None,
             },
             Ports {
                 journal: journal.clone(),
@@ -178,20 +138,6 @@ fn play(case: Case) -> Result<(), String> {
         }
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     })
-}
-
-fn compare(differences: &mut String, what: &str, wanted: &[String], got: &[String]) {
-    let list = |out: &mut String, lines: &[String]| {
-        for line in lines {
-            writeln!(out, "    - {line}").unwrap();
-        }
-    };
-    if wanted != got {
-        writeln!(differences, "  {what} wanted:").unwrap();
-        list(differences, wanted);
-        writeln!(differences, "  got:").unwrap();
-        list(differences, got);
-    }
 }
 
 /// `ID OUTCOME REASON [attempt N] [audit] [faults] [= result]`, or `ID not_run`.
@@ -243,15 +189,6 @@ fn event(recorded: &RecordedEvent) -> String {
     line
 }
 
-impl From<Mode> for BatchMode {
-    fn from(mode: Mode) -> Self {
-        match mode {
-            Mode::StopOnFailure => Self::StopOnFailure,
-            Mode::Continue => Self::Continue,
-        }
-    }
-}
-
 impl From<Call> for Proposal {
     fn from(call: Call) -> Self {
         Self {
@@ -260,37 +197,6 @@ impl From<Call> for Proposal {
             arguments_json: call.arguments,
             attempt: call.attempt,
             ticket: call.ticket,
-        }
-    }
-}
-
-impl From<Handler> for Act {
-    fn from(handler: Handler) -> Self {
-        match handler {
-            Handler::Answer(text) => Self::Answer(text),
-            Handler::AnswerAfterMs(ms, text) => Self::AnswerAfter(Duration::from_millis(ms), text),
-            Handler::Status(code) => Self::Status(match code.as_str() {
-                "DEADLINE_EXCEEDED" => "DEADLINE_EXCEEDED",
-                "CANCELLED" => "CANCELLED",
-                "INTERNAL" => "INTERNAL",
-                _ => panic!("no such status in the cases"),
-            }),
-            Handler::Unavailable => Self::Unavailable,
-            Handler::Malformed => Self::Malformed,
-            Handler::Hang => Self::Hang,
-            Handler::Panic => Self::Panic,
-        }
-    }
-}
-
-impl From<JournalStep> for JournalAct {
-    fn from(step: JournalStep) -> Self {
-        match step {
-            JournalStep::Take => Self::Take,
-            JournalStep::Fail => Self::Fail,
-            JournalStep::Full => Self::Full,
-            JournalStep::Reject => Self::Reject,
-            JournalStep::Hang => Self::Hang,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use crate::support::process::run_text;
-use crate::support::running::{Options, PROPOSER, write_config};
+use crate::support::running::{LEDGER, Options, PROPOSER, write_config};
 
 /// Writes a file of this mode, and its directories.
 fn write(path: &Path, mode: u32, content: impl AsRef<[u8]>) {
@@ -33,7 +33,7 @@ fn a_sound_configuration_has_no_faults() {
 }
 
 #[test]
-fn a_tool_that_needs_the_ledger_does_not_start() {
+fn a_tool_that_needs_the_ledger_asks_for_one() {
     let directory = tempfile::tempdir().unwrap();
     write(
         &directory.path().join("policy/tool.yaml"),
@@ -44,16 +44,24 @@ fn a_tool_that_needs_the_ledger_does_not_start() {
     );
     let options = Options { policy: "policy".into(), ..Options::default() };
     let config = write_config(directory.path(), "http://127.0.0.1:7500", &options);
-    let message = "the tool refund.create is a write or needs a confirmation, and this version has no ledger to \
-                   remember either in; remove the tool, or make it a plain read\n";
-    let (code, out, log) = run_text(["serve", "--config", text(&config)]);
-    assert_eq!((code, out.as_str(), log), (Some(1), "", format!("toolgate: {message}")));
-    assert!(!directory.path().join("data").exists(), "a gate that does not start leaves nothing");
-    let (code, out, log) = run_text(["check", text(&config)]);
-    assert_eq!(
-        (code, out, log.as_str()),
-        (Some(1), format!("{}: {message}", config.display()), "")
+    let faults = format!(
+        "{}: /ledger: MISSING_FIELD: the tool refund.create needs a ledger, and there is none\n  \
+         mend: add ledger: {{kind: embedded, single_replica: true}} and confirmation: {{keys: […]}}\n\
+         1 fault: nothing is loaded\n",
+        config.display()
     );
+    let (code, out, log) = run_text(["check", text(&config)]);
+    assert_eq!((code, out.as_str(), log.as_str()), (Some(1), faults.as_str(), ""));
+    let (code, out, log) = run_text(["serve", "--config", text(&config)]);
+    assert_eq!((code, out.as_str()), (Some(1), ""));
+    assert_eq!(log, format!("toolgate: the configuration has faults\n{faults}"));
+    assert!(!directory.path().join("data").exists(), "a gate that does not start leaves nothing");
+
+    let options = Options { more: LEDGER, ..options };
+    let config = write_config(directory.path(), "http://127.0.0.1:7500", &options);
+    let (code, out, log) = run_text(["check", text(&config)]);
+    assert_eq!((code, log.as_str()), (Some(0), ""), "{out}");
+    assert!(!directory.path().join("data").exists(), "check makes nothing");
 }
 
 #[test]
@@ -111,7 +119,18 @@ fn keygen_writes_secrets_that_check_takes_and_never_overwrites_one() {
 fn help_names_every_command_and_wrong_usage_is_told_apart() {
     let (code, out, log) = run_text(["--help"]);
     assert_eq!((code, log.as_str()), (Some(0), ""));
-    for command in ["serve", "check", "keygen", "conform", "demo", "sample-upstream"] {
+    let commands = [
+        "serve",
+        "check",
+        "keygen",
+        "conform",
+        "ticket",
+        "confirm",
+        "ledger",
+        "demo",
+        "sample-upstream",
+    ];
+    for command in commands {
         assert!(out.contains(&format!("\n  {command} ")), "{command}: {out}");
         let (code, help, _) = run_text([command, "--help"]);
         assert_eq!(code, Some(0));

@@ -244,7 +244,7 @@ fn the_demo_policy_loads_without_a_warning() {
     let loaded = load(&directory, &surroundings()).unwrap_or_else(|faults| panic!("{faults}"));
     assert_eq!(loaded.warnings, []);
     let names: Vec<_> = loaded.snapshot.contracts().map(|c| c.name.to_string()).collect();
-    assert_eq!(names, ["get_document_status", "search_knowledge_base"]);
+    assert_eq!(names, ["create_support_draft", "get_document_status", "search_knowledge_base"]);
     let status = loaded.snapshot.contract("get_document_status").unwrap();
     let accepts = |text: &str| status.arguments_schema.is_valid(&parsed(text));
     assert!(accepts(r#"{"document_id": "a"}"#));

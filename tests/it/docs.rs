@@ -10,12 +10,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use prost::Message as _;
-use prost_types::FileDescriptorSet;
+use prost_types::{FileDescriptorProto, FileDescriptorSet};
+use toolgate::domain::json::{Integers, parse};
 use toolgate::domain::reason::{Outcome, Reason};
 use toolgate::domain::refusal::Code;
 use toolgate::domain::refused::Refused;
 use toolgate::telemetry::logs;
 use toolgate::telemetry::readiness::NotReady;
+
+use crate::support::policies;
 
 #[test]
 fn reasons_are_generated_from_the_tables() {
@@ -37,7 +40,11 @@ fn reasons_are_generated_from_the_tables() {
     text.push_str(STATUSES_HEAD);
     for refused in Refused::ALL {
         let row = refused.row();
-        writeln!(text, "| `{}` | `{}` | {} |", row.reason, row.code.name(), row.message).unwrap();
+        let reason = match refused {
+            Refused::NotConfirmable(_) => "a result's reason".to_owned(),
+            _ => format!("`{}`", row.reason),
+        };
+        writeln!(text, "| {reason} | `{}` | {} |", row.code.name(), row.message).unwrap();
     }
     generated("docs/reasons.md", None, &text);
 }
@@ -146,6 +153,19 @@ fn what_the_threat_model_cites_is_there() {
 }
 
 #[test]
+fn the_confirmation_of_the_policy_page_asks_what_it_shows() {
+    let page = section_of("docs/policy.md", "## Confirmation");
+    let block = |kind: &str| {
+        page.split(&format!("```{kind}\n")).nth(1).unwrap().split("```").next().unwrap()
+    };
+    let policy = policies::single(block("yaml"), "orders");
+    let contract = policy.contract("refund.create").unwrap();
+    let arguments = parse(br#"{"order": "A-77", "amount": 1250}"#, 64, Integers::Safe).unwrap();
+    let prompt = &contract.confirmation.as_ref().unwrap().prompt;
+    assert_eq!(prompt.render(&arguments) + "\n", block("text"));
+}
+
+#[test]
 fn links_lead_somewhere() {
     for document in documents() {
         let text = fs::read_to_string(&document).unwrap();
@@ -186,27 +206,36 @@ fn lines_fit_a_screen() {
 #[test]
 fn reflection_shows_each_method_its_own_comment() {
     let served = FileDescriptorSet::decode(toolgate::proto::SERVED_DESCRIPTORS).unwrap();
-    let file =
-        served.file.iter().find(|file| file.name() == "toolgate/v1/tool_gate.proto").unwrap();
-    let source = read("proto/toolgate/v1/tool_gate.proto");
-    let [service] = &file.service[..] else { panic!("one service is served") };
-    let names: Vec<_> =
-        service.method.iter().map(prost_types::MethodDescriptorProto::name).collect();
-    assert_eq!(names, ["Execute", "Check", "ListTools"]);
-    for (place, name) in (0..).zip(names) {
-        let info = file.source_code_info.as_ref().unwrap();
-        let location =
-            info.location.iter().find(|location| location.path == [6, 0, 2, place]).unwrap();
-        let comment =
-            location.leading_comments().lines().map(str::trim).collect::<Vec<_>>().join(" ");
-        let above = source
-            .lines()
-            .take_while(|line| !line.contains(&format!("rpc {name}(")))
-            .collect::<Vec<_>>();
-        let above: Vec<_> =
-            above.into_iter().rev().map_while(|line| line.trim().strip_prefix("// ")).collect();
-        assert_eq!(comment, above.into_iter().rev().collect::<Vec<_>>().join(" "), "{name}");
+    for (name, methods) in [
+        ("tool_gate", &["Execute", "Check", "ListTools"][..]),
+        ("confirmations", &["Issue", "Revoke"]),
+    ] {
+        let path = format!("toolgate/v1/{name}.proto");
+        let file = served.file.iter().find(|file| file.name() == path).unwrap();
+        let source = read(&format!("proto/{path}"));
+        let [service] = &file.service[..] else { panic!("one service is served in {path}") };
+        let names: Vec<_> =
+            service.method.iter().map(prost_types::MethodDescriptorProto::name).collect();
+        assert_eq!(names, methods);
+        for (place, name) in (0..).zip(names) {
+            let comment = comment_at(file, &[6, 0, 2, place]);
+            assert_eq!(comment, comment_above(&source, &format!("rpc {name}(")), "{name}");
+        }
     }
+}
+
+/// The comment that reflection shows at a place of a file.
+fn comment_at(file: &FileDescriptorProto, place: &[i32]) -> String {
+    let info = file.source_code_info.as_ref().unwrap();
+    let location = info.location.iter().find(|location| location.path == place).unwrap();
+    location.leading_comments().lines().map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// The comment that stands above a line of a source file.
+fn comment_above(source: &str, line: &str) -> String {
+    let above: Vec<_> = source.lines().take_while(|other| !other.contains(line)).collect();
+    let comment = above.into_iter().rev().map_while(|line| line.trim().strip_prefix("// "));
+    comment.collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join(" ")
 }
 
 const REASONS_HEAD: &str = "\
@@ -222,9 +251,11 @@ sentence for the model. A *status* other than OK means that no call of the reque
 On the wire a reason is `REASON_` and its name. Names are stable: programs may switch on them. \"Retryable\" means
 that the same proposal may succeed later. A call that a batch never reached has the outcome `NOT_RUN` and no reason.
 
-Reasons that speak of confirmations, records, the ledger, the clock, rules, rates, quotas or concurrency are part of the
-contract, but this version gives none of them, except `CONFIRMATION_UNEXPECTED`. `PROCESS_LOST` stands in the journal alone:
-nobody is left to be answered.
+For a write, a result is retryable only where its effect is NONE or the handler deduplicates; `retryable` of the
+result itself says so. Where the ticket was spent, a retry needs a fresh one.
+
+`RULE_DENIED`, `RATE_LIMITED`, `QUOTA_EXCEEDED` and `CONCURRENCY_LIMITED` are part of the contract, but this version gives
+none of them. `PROCESS_LOST` stands in the journal and in what is `recorded` of a call: nobody is left to be answered.
 ";
 
 const STATUSES_HEAD: &str = "

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tempfile::TempDir;
 use toolgate::adapters::journal::{JournalFiles, JournalOptions, OpenError, Recovered};
-use toolgate::domain::audit::{Digest, Event, EventKind, JournalKey, PayloadSummary, close_lost};
+use toolgate::domain::audit::{Digest, Entry, Event, EventKind, JournalKey, PayloadSummary};
 use toolgate::domain::proposal::Context;
 use toolgate::domain::reason::{Effect, Reason};
+use toolgate::domain::recovery::close_pair;
 use toolgate::ports::{Durability, Journal};
 
 fn started(tool_call_id: &str) -> Event {
@@ -35,6 +36,7 @@ fn started(tool_call_id: &str) -> Event {
         arguments_digest: Digest([2; 32]),
         policy_digest: Digest([3; 32]),
         audit_key_id: "k1".into(),
+        confirmation: None,
         trace_id: None,
     }
 }
@@ -61,7 +63,7 @@ fn open(directory: &Path) -> Result<Recovered, OpenError> {
 }
 
 async fn append(journal: &JournalFiles, events: Vec<Event>) {
-    let events = events.into_iter().map(Arc::new).collect();
+    let events = events.into_iter().map(|event| Entry::Call(Arc::new(event))).collect();
     journal.append(events, Durability::Written).await.unwrap();
 }
 
@@ -105,9 +107,10 @@ async fn a_journal_opened_again_goes_on_where_it_stopped() {
     let (journal, recovered) = JournalFiles::open(options(directory.path())).unwrap();
     assert_eq!(journal.id(), &id);
     assert_eq!((recovered.records, recovered.head), (3, head));
-    assert_eq!(recovered.open, [started("b")]);
+    assert_eq!(recovered.open, [Arc::new(started("b"))]);
     let now = Timestamp::constant(1_800_000_100, 0);
-    append(&journal, close_lost(&recovered.open, now)).await;
+    let closed = recovered.open.iter().map(|started| close_pair(started, None, now)).collect();
+    append(&journal, closed).await;
     drop(journal);
 
     let recovered = open(directory.path()).unwrap();
@@ -262,24 +265,41 @@ async fn a_last_record_torn_at_any_byte_is_cut_and_the_journal_goes_on() {
 }
 
 #[tokio::test]
-async fn a_last_line_that_does_not_verify_is_cut_and_reported_whatever_it_holds() {
+async fn a_whole_last_line_that_does_not_verify_is_never_cut() {
     let directory = journal_of(&[&["a", "b"]]).await;
     let path = segment(directory.path(), 1);
     let whole = fs::read(&path).unwrap();
-    let tails = [b"\n".to_vec(), b"{}\n".to_vec(), vec![0; 70_000], vec![b'x'; 8_192], {
-        let mut long = vec![b'x'; 20_000];
-        long.push(b'\n');
-        long
-    }];
-    for tail in tails {
-        fs::write(&path, [whole.clone(), tail.clone()].concat()).unwrap();
-        let recovered = open(directory.path()).unwrap();
-        assert_eq!((recovered.records, recovered.cut_bytes), (2, tail.len() as u64));
-        assert_eq!(fs::read(&path).unwrap(), whole);
-        // The same with anything after it is no torn end.
-        fs::write(&path, [whole.clone(), tail, b"\nx".to_vec()].concat()).unwrap();
-        assert!(matches!(open(directory.path()), Err(OpenError::Record { sequence: 3, .. })));
+    let mut edited = whole.clone();
+    let last = edited.len() - 10;
+    edited[last] ^= 1;
+    let added = |tail: &[u8]| [whole.as_slice(), tail].concat();
+    let again = &whole[whole[..whole.len() - 1].iter().rposition(|b| *b == b'\n').unwrap() + 1..];
+    let attacks = [
+        (2, edited),
+        (3, added(b"\n")),
+        (3, added(b"{}\n")),
+        (3, added(again)),
+        // Longer than any record: no crash leaves that.
+        (3, added(&vec![0; 70_000])),
+        (3, added(&[b'x'; 8_192])),
+    ];
+    for (wanted, attack) in attacks {
+        fs::write(&path, &attack).unwrap();
+        match open(directory.path()) {
+            Err(OpenError::Record { sequence, .. }) => assert_eq!(sequence, wanted),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(fs::read(&path).unwrap(), attack, "the evidence stays as it is");
     }
+}
+
+#[tokio::test]
+async fn a_journal_under_another_secret_is_not_emptied() {
+    let directory = journal_of(&[&["a"]]).await;
+    let other =
+        JournalOptions { keys: JournalKey::new(&[8; 32]).into(), ..options(directory.path()) };
+    assert!(matches!(JournalFiles::open(other), Err(OpenError::Record { sequence: 1, .. })));
+    assert_eq!(open(directory.path()).unwrap().records, 1);
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use toolgate::domain::audit::{Digest, Event, EventKind, PayloadSummary};
 use toolgate::domain::proposal::Context;
 use toolgate::domain::reason::{Effect, Outcome, Reason};
 use toolgate::ports::UpstreamFault;
-use toolgate::telemetry::metrics::{JournalFailure, Metrics};
+use toolgate::telemetry::metrics::{JournalFailure, LedgerOperation, Metrics};
 
 const DOCUMENT: &str = include_str!("../../docs/metrics.md");
 
@@ -45,6 +45,7 @@ fn event(tool: &str, kind: EventKind) -> Event {
         arguments_digest: Digest([0; 32]),
         policy_digest: Digest([0; 32]),
         audit_key_id: Arc::from("k1"),
+        confirmation: None,
         trace_id: None,
     }
 }
@@ -88,6 +89,9 @@ fn fed() -> Metrics {
     metrics.request_shed();
     metrics.journal_appended(Duration::from_millis(3), 41);
     metrics.journal_failed(JournalFailure::Full);
+    metrics.confirmation("issued");
+    metrics.ledger_answered(LedgerOperation::Reserve, Duration::from_millis(2));
+    metrics.ledger_failed(LedgerOperation::Settle);
     metrics.upstream_failed("documents", UpstreamFault::Status { code: "INTERNAL" });
     metrics.tools(["order.lookup"]).completed(&millis("order.lookup", Reason::Ok, 82));
     metrics
@@ -98,7 +102,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 12);
+    assert_eq!(shown.len(), 15);
 }
 
 #[test]
@@ -122,6 +126,10 @@ fn every_event_has_its_sample() {
         "toolgate_upstream_failures_total{kind=\"status\",upstream=\"documents\"}",
         1.0,
     );
+    assert_close(&first, "toolgate_confirmations_total{result=\"issued\"}", 1.0);
+    let waited = "toolgate_ledger_operation_duration_seconds_sum{operation=\"reserve\"}";
+    assert_close(&first, waited, 0.002);
+    assert_close(&first, "toolgate_ledger_failures_total{operation=\"settle\"}", 1.0);
     assert_close(&first, "toolgate_build_info{version=\"1.2.3\"}", 1.0);
     assert_close(&first, "toolgate_ready", 1.0);
 

@@ -5,13 +5,28 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::running::{Does, Options, World};
+use crate::support::running::{Does, LEDGER, Options, World};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const MODULES: &str = "import grpc, grpc_tools, grpc_reflection, grpc_health, grpc_status";
 const MATCH: &str = r#"{"matches": [
     {"document_id": "operations", "title": "Operating ToolGate", "excerpt": "SIGTERM drains.", "score": 1.5}
 ]}"#;
+/// The confirmed write that the script makes.
+const NOTE: &str = r#"
+apiVersion: toolgate.dev/v1
+kind: Tool
+name: create_note
+description: Keeps a note.
+effect: write
+upstream: handlers
+confirmation: {prompt: "Note {/text}?"}
+arguments_schema:
+  type: object
+  additionalProperties: false
+  required: [text]
+  properties: {text: {type: string, maxLength: 64}}
+"#;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_client_is_served() {
@@ -21,9 +36,10 @@ async fn a_python_client_is_served() {
     generate(&python, &stubs);
     let policy = folder.path().join("policy");
     copy_demo_policy(&policy);
+    fs::write(policy.join("create_note.yaml"), NOTE).unwrap();
     // The field holds one item of the list; the quotes make it two.
     let listener = Some("127.0.0.1:0\", \"unix:run/gate.sock".to_owned());
-    let world = World::start_with(Options { policy, listener, ..Options::default() }).await;
+    let world = World::start_with(Options { policy, listener, ..Options::writes() }).await;
     world.handler.set("search_knowledge_base", Does::Answer(MATCH.to_owned()));
     world.handler.set("get_document_status", Does::Hang);
 
@@ -53,6 +69,52 @@ async fn a_python_client_is_served() {
     assert!(printed.starts_with("call-1 REASON_OK {\"matches\":"), "{printed}");
     let told = assert_success(&rest);
     assert!(told.trim_end().ends_with("OK") && !told.contains("Ran 0 tests"), "{told}");
+}
+
+/// What `docs/integration.md` shows: preview, ticket, write, and the same again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_python_client_confirms_a_write() {
+    let Some(python) = python() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let stubs = folder.path().join("stubs");
+    generate(&python, &stubs);
+    let policy = folder.path().join("policy");
+    copy_demo_policy(&policy);
+    let world = World::start_with(Options { policy, more: LEDGER, ..Options::default() }).await;
+    let drafted = r#"{"draft_id": "draft-1", "status": "drafted"}"#;
+    world.handler.set("create_support_draft", Does::Answer(drafted.to_owned()));
+
+    let mut command = Command::new(&python);
+    command
+        .arg(Path::new(ROOT).join("tests/python/confirmed_call.py"))
+        .arg(&world.running().addresses()[0])
+        .args(["proposer", "confirmer"].map(|role| world.directory.path().join(role)))
+        .env("PYTHONPATH", &stubs)
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    let played = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let printed = assert_success(&played);
+    let lines: Vec<_> = printed.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "Create a draft to the support team with this question?",
+            "\"Are lone surrogates refused?\"",
+            &format!("REASON_OK EFFECT_APPLIED {drafted}"),
+            "REASON_CALL_REPLAYED EFFECT_APPLIED This tool call has already ended.",
+        ]
+    );
+    assert_eq!(world.handler.seen().len(), 1);
+}
+
+#[test]
+fn the_documentation_shows_the_confirmed_call_as_it_is_run() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/integration.md")).unwrap();
+    let script =
+        fs::read_to_string(Path::new(ROOT).join("tests/python/confirmed_call.py")).unwrap();
+    assert!(
+        page.contains(&format!("```python\n{script}```\n")),
+        "docs/integration.md shows another script"
+    );
 }
 
 #[test]

@@ -18,37 +18,15 @@ use crate::support::fakes::{ScriptedJournal, ScriptedUpstream, SteppedClock};
 use crate::support::policies;
 
 /// Reasons that no case file reaches, because they need a process or a connection: where they are.
-const ELSEWHERE: [(Reason, &str); 2] = [
+const ELSEWHERE: [(Reason, &str); 4] = [
     (Reason::Cancelled, "tests/it/cancellation/wire.rs"),
+    (Reason::ClockUntrusted, "tests/it/writes/wire/restarts.rs"),
+    (Reason::ConfirmationOtherLedger, "tests/it/writes/wire/restarts.rs"),
     (Reason::ProcessLost, "tests/it/recovery.rs"),
 ];
 
-/// Reasons that cannot occur yet: no gate of this version starts with what leads to them.
-const NOT_YET: [(&str, &[Reason]); 4] = [
-    (
-        "tickets: a gate with a contract that needs one does not start",
-        &[
-            Reason::ArgumentsTooLarge,
-            Reason::ConfirmationRequired,
-            Reason::ConfirmationInvalid,
-            Reason::ConfirmationExpired,
-            Reason::ConfirmationNotYetValid,
-            Reason::ConfirmationMismatch,
-            Reason::ConfirmationOtherLedger,
-            Reason::ConfirmationRevoked,
-            Reason::ConfirmationConsumed,
-        ],
-    ),
-    (
-        "the ledger: a gate with a contract that needs a record does not start",
-        &[
-            Reason::CallIdConflict,
-            Reason::CallInProgress,
-            Reason::CallReplayed,
-            Reason::ClockUntrusted,
-            Reason::LedgerFailed,
-        ],
-    ),
+/// Reasons that cannot occur yet: nothing of this version leads to them.
+const NOT_YET: [(&str, &[Reason]); 2] = [
     (
         "budgets: policies have none yet",
         &[Reason::RateLimited, Reason::QuotaExceeded, Reason::ConcurrencyLimited],
@@ -56,19 +34,30 @@ const NOT_YET: [(&str, &[Reason]); 4] = [
     ("rules: policies have none yet", &[Reason::RuleDenied]),
 ];
 
+/// A case of one batch, or of several rounds.
 #[derive(Deserialize)]
 struct Case {
+    #[serde(default)]
     results: Vec<String>,
+    #[serde(default)]
+    rounds: Vec<Case>,
+}
+
+impl Case {
+    fn results(&self) -> impl Iterator<Item = &String> {
+        self.results.iter().chain(self.rounds.iter().flat_map(|round| &round.results))
+    }
 }
 
 fn codes<'a>(reasons: impl IntoIterator<Item = &'a Reason>) -> BTreeSet<&'static str> {
     reasons.into_iter().map(|reason| reason.code()).collect()
 }
 
-/// The reasons in the results of `tests/cases/gate/*.yaml`.
+/// The reasons in the results of `tests/cases/gate/*.yaml` and `tests/cases/writes/*.yaml`.
 fn in_case_files() -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
-    for entry in std::fs::read_dir(root().join("tests/cases/gate")).unwrap() {
+    let folders = ["tests/cases/gate", "tests/cases/writes"];
+    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(root().join(folder)).unwrap()) {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "yaml") {
             continue;
@@ -76,7 +65,7 @@ fn in_case_files() -> BTreeSet<&'static str> {
         let cases: Vec<Case> =
             serde_saphyr::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         // `ID OUTCOME REASON …`, or `ID not_run`.
-        for result in cases.iter().flat_map(|case| &case.results) {
+        for result in cases.iter().flat_map(Case::results) {
             if let Some(code) = result.split(' ').nth(2) {
                 let reason = Reason::from_code(code)
                     .unwrap_or_else(|| panic!("{}: {result}", path.display()));
@@ -150,6 +139,7 @@ async fn a_journal_that_is_down_refuses_the_request_as_a_whole() {
             key: AuditKey::new("audit-1".into(), &[9; 32]),
             read_durability: Durability::Written,
             in_flight: 1,
+            recorder: None,
         },
         Ports {
             journal: journal.clone(),

@@ -23,6 +23,7 @@ const WALLS: &[Wall] = &[
         places: &[
             ("grpc/", "serves the contract"),
             ("adapters/upstream/", "metadata and status codes of the wire"),
+            ("cli/confirm.rs", "a client of the gate"),
             ("cli/demo/", "its client and its upstream"),
             ("app.rs", "a server's end, and the health reporter"),
             ("proto.rs", "includes the generated code"),
@@ -44,6 +45,7 @@ const WALLS: &[Wall] = &[
             ("grpc/", "converts them"),
             ("adapters/upstream.rs", "the handler's side of the contract"),
             ("adapters/upstream/request.rs", "the handler's side of the contract"),
+            ("cli/confirm.rs", "confirms as a confirmation page does"),
             ("cli/demo/", "proposes as a backend does, and answers as a handler does"),
             ("app.rs", "names the service whose health it sets"),
         ],
@@ -73,6 +75,7 @@ const WALLS: &[Wall] = &[
             ("gate/", "deadlines"),
             ("grpc/", "listeners"),
             ("adapters/journal/", "answers its waiters"),
+            ("adapters/ledger/", "answers its waiters, reads on threads that may block"),
             ("adapters/upstream/", "connections"),
             ("telemetry/admin.rs", "its own listener"),
             ("cli/", "runs it"),
@@ -85,6 +88,14 @@ const WALLS: &[Wall] = &[
         places: &[("domain/schema.rs", "compiles"), ("domain/schema/", "validates and vets")],
     },
     Wall {
+        what: "the storage library",
+        names: &["redb"],
+        places: &[
+            ("adapters/ledger/embedded.rs", "opens it"),
+            ("adapters/ledger/embedded/", "reads and writes it"),
+        ],
+    },
+    Wall {
         what: "YAML",
         names: &["serde_saphyr"],
         places: &[
@@ -95,17 +106,25 @@ const WALLS: &[Wall] = &[
     Wall {
         what: "the command line",
         names: &["clap", "std::process"],
-        places: &[("cli/", "parses it"), ("main.rs", "the exit code")],
+        places: &[
+            ("cli/", "parses it"),
+            ("main.rs", "the exit code"),
+            ("failpoint.rs", "ends a test build"),
+        ],
     },
     Wall {
         what: "files",
         names: &["fs", "File", "OpenOptions", "DirBuilder", "rustix"],
         places: &[
             ("adapters/journal/", "the journal"),
+            ("adapters/ledger/", "the ledger"),
+            ("adapters/lock.rs", "who owns the directory of either"),
             ("config/policy/files.rs", "reads the policy directory"),
             ("config/secrets.rs", "reads and writes secret files"),
             ("grpc/server.rs", "the mode and the end of a Unix socket"),
+            ("cli/confirm.rs", "reads a caller's secret"),
             ("cli/conform.rs", "reads vector files"),
+            ("cli/ticket.rs", "reads a ticket"),
             ("cli/demo/", "its temporary directory, its documents"),
         ],
     },
@@ -121,7 +140,8 @@ const WALLS: &[Wall] = &[
         what: "monotonic time",
         names: &["Instant::now"],
         places: &[
-            ("gate/", "deadlines and durations, in the runtime's time, which tests step"),
+            ("gate.rs", "since when it runs, in the runtime's time, which tests step"),
+            ("gate/", "deadlines and durations, in the same"),
             ("grpc/tool_gate.rs", "when a request came, for its deadline"),
             ("adapters/journal/", "when to sync, and how long it took"),
         ],
@@ -132,13 +152,23 @@ const WALLS: &[Wall] = &[
         places: &[
             ("config/secrets.rs", "new secrets"),
             ("adapters/journal/manifest.rs", "a new journal's id"),
+            ("adapters/ledger/embedded/manifest.rs", "a new ledger's id"),
+            (
+                "adapters/ledger/embedded/session.rs",
+                "a reservation's id, which only its holder may settle",
+            ),
+            ("gate/confirm.rs", "a confirmation's id"),
             ("cli/demo/stage.rs", "the name of a temporary directory"),
+            ("cli/demo/upstream/drafts.rs", "the name of a file until it is whole"),
         ],
     },
     Wall {
         what: "the environment",
         names: &["env::var", "env::var_os", "temp_dir", "current_dir"],
-        places: &[("cli/demo/stage.rs", "where temporary files go")],
+        places: &[
+            ("cli/demo/stage.rs", "where temporary files go"),
+            ("failpoint.rs", "what a test names"),
+        ],
     },
 ];
 

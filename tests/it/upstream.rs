@@ -8,11 +8,14 @@ mod sound;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use toolgate::adapters::upstream::{GrpcUpstreams, UpstreamConfig};
 use toolgate::domain::admission::admit;
 use toolgate::domain::audit::{AuditKey, Digest, Scope, Stamp};
+use toolgate::domain::authorisation::Judged;
 use toolgate::domain::proposal::{Context, Proposal};
-use toolgate::domain::stages::{Authorised, Delivery, Reserved, TraceContext};
+use toolgate::domain::record::TicketUse;
+use toolgate::domain::stages::{Delivery, Reserved, TraceContext};
 use toolgate::ports::{Upstream, UpstreamFault};
 
 use crate::support::policies;
@@ -73,8 +76,9 @@ fn reserve(upstream: &str, context: &Context) -> Reserved {
         ticket: None,
     };
     let admitted = admit(&scope, &policy, &proposal).unwrap();
-    let authorised = Authorised::new(admitted, None).unwrap();
-    Reserved::new(authorised, context, Duration::from_secs(10), Duration::ZERO).unwrap()
+    let judged = Judged::plain(admitted, None).unwrap();
+    let authorised = judged.authorise(None, TicketUse::Unused, Timestamp::UNIX_EPOCH).unwrap();
+    authorised.reserved(context, None).unwrap()
 }
 
 /// One upstream, named `tools`.

@@ -1,7 +1,8 @@
 """A Python client against a real gate. `cargo test --test it python` starts both.
 
 Environment: TOOLGATE_ADDRESS, TOOLGATE_SOCKET (a path) and TOOLGATE_SECRETS (a directory with a file for each
-role). The gate serves the demo's policy before a handler that answers a search with one match and a status never.
+role). The gate serves the demo's policy before a handler that answers a search with one match and a status never, and
+the confirmed write `create_note` besides.
 """
 
 import json
@@ -14,7 +15,7 @@ from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_status import rpc_status
-from toolgate.v1 import tool_gate_pb2, tool_gate_pb2_grpc, types_pb2
+from toolgate.v1 import confirmations_pb2, confirmations_pb2_grpc, tool_gate_pb2, tool_gate_pb2_grpc, types_pb2
 
 ADDRESS = os.environ["TOOLGATE_ADDRESS"]
 SOCKET = os.environ["TOOLGATE_SOCKET"]
@@ -133,7 +134,10 @@ class Gate(unittest.TestCase):
         listed = self.gate.ListTools(
             tool_gate_pb2.ListToolsRequest(context=context()), timeout=PATIENCE, metadata=BEARER
         )
-        self.assertEqual([tool.name for tool in listed.tools], ["get_document_status", "search_knowledge_base"])
+        self.assertEqual(
+            [tool.name for tool in listed.tools],
+            ["create_note", "create_support_draft", "get_document_status", "search_knowledge_base"],
+        )
         for tool in listed.tools:
             self.assertEqual(json.loads(tool.arguments_schema_json)["type"], "object")
         self.assertEqual(checked.policy_digest, listed.policy_digest)
@@ -190,8 +194,8 @@ class Gate(unittest.TestCase):
             asked = reflection_pb2.ServerReflectionRequest(list_services="")
             [answer] = reflect(iter([asked]), timeout=PATIENCE)
             names = {service.name for service in answer.list_services_response.service}
-            self.assertLessEqual({SERVICE, "grpc.health.v1.Health"}, names)
-            for absent in ("Confirmations", "Audit", "Admin", "ToolHandler"):
+            self.assertLessEqual({SERVICE, "toolgate.v1.Confirmations", "grpc.health.v1.Health"}, names)
+            for absent in ("Audit", "Admin", "ToolHandler"):
                 self.assertNotIn(f"toolgate.v1.{absent}", names)
 
     def test_health_needs_no_secret(self):
@@ -211,6 +215,79 @@ class Gate(unittest.TestCase):
             with self.assertRaises(grpc.RpcError) as raised:
                 gate.Execute(message, timeout=PATIENCE)
             self.assertEqual(raised.exception.code(), grpc.StatusCode.UNAUTHENTICATED)
+
+    def test_a_write_is_previewed_confirmed_run_once_and_replayed(self):
+        note = call("note-1", "create_note", '{"text": " tell Anna "}')
+        [refused] = self.execute(request(note)).results
+        self.assertEqual(refused.reason, types_pb2.REASON_CONFIRMATION_REQUIRED)
+        self.assertTrue(refused.retryable)
+
+        check = tool_gate_pb2.CheckRequest(context=context(), calls=[note])
+        [verdict] = self.gate.Check(check, timeout=PATIENCE, metadata=bearer("confirmer")).verdicts
+        self.assertFalse(verdict.admitted)
+        self.assertEqual(verdict.preview.prompt, 'Note "tell Anna"?')
+        self.assertEqual(json.loads(verdict.preview.normalised_arguments_json), {"text": "tell Anna"})
+
+        issue = confirmations_pb2.IssueRequest(
+            context=context(),
+            call=note,
+            confirming_user_id="user-anna",
+            arguments_hash=verdict.preview.arguments_hash,
+            key_id=verdict.preview.key_id,
+            contract_digest=verdict.preview.contract_digest,
+        )
+        page = confirmations_pb2_grpc.ConfirmationsStub(self.channel)
+        with self.assertRaises(grpc.RpcError) as raised:
+            page.Issue(issue, timeout=PATIENCE, metadata=BEARER)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.PERMISSION_DENIED)
+        issued = page.Issue(issue, timeout=PATIENCE, metadata=bearer("confirmer"))
+        self.assertEqual(issued.claims.confirmed_by_user_id, "user-anna")
+
+        note.confirmation_ticket = issued.ticket
+        moved = types_pb2.ToolCall()
+        moved.CopyFrom(note)
+        moved.arguments_json = '{"text": "tell everybody"}'
+        [result] = self.execute(request(moved)).results
+        self.assertEqual(result.reason, types_pb2.REASON_CONFIRMATION_MISMATCH)
+
+        response = self.execute(request(note))
+        [result] = response.results
+        self.assertEqual((result.reason, result.effect), (types_pb2.REASON_OK, types_pb2.EFFECT_APPLIED))
+        self.assertEqual(response.events[1].confirmation_id, issued.claims.confirmation_id)
+
+        [replayed] = self.execute(request(note)).results
+        self.assertEqual((replayed.outcome, replayed.reason), (types_pb2.OUTCOME_DENIED, types_pb2.REASON_CALL_REPLAYED))
+        self.assertEqual(replayed.recorded.reason, types_pb2.REASON_OK)
+        self.assertEqual(replayed.recorded.effect, types_pb2.EFFECT_APPLIED)
+        self.assertEqual(replayed.recorded.result_digest, response.events[1].result_digest)
+
+    def test_a_revoked_ticket_is_refused(self):
+        note = call("note-2", "create_note", '{"text": "x"}')
+        check = tool_gate_pb2.CheckRequest(context=context(), calls=[note])
+        confirmer = bearer("confirmer")
+        preview = self.gate.Check(check, timeout=PATIENCE, metadata=confirmer).verdicts[0].preview
+        issue = confirmations_pb2.IssueRequest(
+            context=context(),
+            call=note,
+            confirming_user_id="user-anna",
+            arguments_hash=preview.arguments_hash,
+            key_id=preview.key_id,
+            contract_digest=preview.contract_digest,
+        )
+        page = confirmations_pb2_grpc.ConfirmationsStub(self.channel)
+        issued = page.Issue(issue, timeout=PATIENCE, metadata=confirmer)
+        revoke = confirmations_pb2.RevokeRequest(
+            context=context(), confirmation_id=issued.claims.confirmation_id
+        )
+        self.assertFalse(page.Revoke(revoke, timeout=PATIENCE, metadata=confirmer).was_spent)
+        note.confirmation_ticket = issued.ticket
+        [result] = self.execute(request(note)).results
+        self.assertEqual(result.reason, types_pb2.REASON_CONFIRMATION_REVOKED)
+        issue.contract_digest = "0" * 64
+        with self.assertRaises(grpc.RpcError) as raised:
+            page.Issue(issue, timeout=PATIENCE, metadata=confirmer)
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.FAILED_PRECONDITION)
+        self.assertEqual(details(raised.exception)["ErrorInfo"].reason, "PREVIEW_STALE")
 
 
 if __name__ == "__main__":

@@ -7,11 +7,13 @@ use prost::Message as _;
 use tonic::metadata::{BinaryMetadataValue, MetadataMap};
 use tonic::{Code, Request, Status};
 use toolgate::proto::tool_gate_client::ToolGateClient;
-use toolgate::proto::{CallContext, ExecuteRequest, ListToolsRequest, Reason, ToolCall};
+use toolgate::proto::{
+    CallContext, ExecuteRequest, IssueRequest, ListToolsRequest, Reason, RevokeRequest, ToolCall,
+};
 
 use super::{Stage, marked_context};
 use crate::grpc::{CHECK, EXECUTE};
-use crate::support::running::{Does, PROPOSER, call, get, until, with_bearer};
+use crate::support::running::{CONFIRMER, Does, PROPOSER, call, get, until, with_bearer};
 
 /// Arguments that every tool takes, with a mark of every kind.
 const GOOD: &str = r#"{"text":"canary-text","number":8675309.25,"integer":424242424242,"flags":[true,false,true,true,false]}"#;
@@ -161,6 +163,61 @@ pub async fn a_marked_call_is_cancelled(stage: &mut Stage) {
     until("the handler is entered", async || handler.running() == 1).await;
     running.abort();
     until("the handler is cancelled", async || handler.running() == 0).await;
+}
+
+pub async fn marked_writes_are_confirmed(stage: &mut Stage) {
+    stage.handler.set("send", Does::Answer(r#"{"canary_member":"canary"}"#.to_owned()));
+    let write = call("w1", "send", GOOD);
+    assert_eq!(stage.execute(vec![write.clone()]).await, [Reason::ConfirmationRequired]);
+    let forged =
+        ToolCall { confirmation_ticket: "canary.ticket.canary".to_owned(), ..write.clone() };
+    assert_eq!(stage.execute(vec![forged]).await, [Reason::ConfirmationInvalid]);
+
+    let confirmed = stage.confirmed(write).await;
+    let other = r#"{"text":"canary-other","kind":"one"}"#;
+    let moved = ToolCall { arguments_json: other.to_owned(), ..confirmed.clone() };
+    assert_eq!(stage.execute(vec![moved.clone()]).await, [Reason::ConfirmationMismatch]);
+    assert_eq!(stage.execute(vec![confirmed.clone()]).await, [Reason::Ok]);
+    assert_eq!(stage.execute(vec![confirmed]).await, [Reason::CallReplayed]);
+    assert_eq!(stage.execute(vec![moved]).await, [Reason::CallIdConflict]);
+
+    stage.handler.set("send", Does::Fail(marked_failure(Code::Internal)));
+    let confirmed = stage.confirmed(call("w2", "send", GOOD)).await;
+    assert_eq!(stage.execute(vec![confirmed]).await, [Reason::HandlerFailed]);
+}
+
+pub async fn marked_confirmations_are_refused(stage: &mut Stage) {
+    const ISSUE: &str = "/toolgate.v1.Confirmations/Issue";
+    let bearer = |body: Vec<u8>| with_bearer(Request::new(body), CONFIRMER);
+    let good = stage.issue_request(call("w3", "send", GOOD)).await;
+    let canary = || "canary".to_owned();
+    let changed = |change: fn(&mut IssueRequest, String)| {
+        let mut request = good.clone();
+        change(&mut request, canary());
+        bearer(request.encode_to_vec())
+    };
+    for stale in [
+        changed(|request, mark| request.arguments_hash = mark),
+        changed(|request, mark| request.key_id = mark),
+        changed(|request, mark| request.contract_digest = mark),
+    ] {
+        assert_eq!(stage.refuse(ISSUE, stale).await, Code::FailedPrecondition);
+    }
+    let somebody = changed(|request, mark| request.confirming_user_id = mark);
+    assert_eq!(stage.refuse(ISSUE, somebody).await, Code::PermissionDenied);
+    let nobody = changed(|request, mark| request.confirming_user_id = mark + "\n");
+    assert_eq!(stage.refuse(ISSUE, nobody).await, Code::InvalidArgument);
+    for (name, arguments) in
+        [("canary_tool", GOOD), ("send", r#"{"canary_member":1}"#), ("probe", GOOD)]
+    {
+        let request = IssueRequest { call: Some(call("w3", name, arguments)), ..good.clone() };
+        let code = stage.refuse(ISSUE, bearer(request.encode_to_vec())).await;
+        assert_eq!(code, Code::FailedPrecondition, "{name}");
+    }
+    let revoke = RevokeRequest { context: Some(marked_context()), confirmation_id: canary() };
+    let code =
+        stage.refuse("/toolgate.v1.Confirmations/Revoke", bearer(revoke.encode_to_vec())).await;
+    assert_eq!(code, Code::InvalidArgument);
 }
 
 pub async fn marked_requests_are_refused(stage: &mut Stage) {

@@ -13,9 +13,12 @@ pub struct Marks(&'static [&'static str]);
 pub const MARKED: Marks =
     Marks(&["canary", "8675309", "424242424242", "true,false,true", "true, false, true"]);
 
-/// What was seen, by where.
+/// What was seen, by where, and what else must not be found there.
 #[derive(Default)]
-pub struct Evidence(Vec<(String, Vec<u8>)>);
+pub struct Evidence {
+    seen: Vec<(String, Vec<u8>)>,
+    secrets: Vec<String>,
+}
 
 impl Marks {
     pub fn is_in(&self, bytes: &[u8]) -> bool {
@@ -34,7 +37,13 @@ impl Marks {
 impl Evidence {
     pub fn keep(&mut self, place: &str, bytes: impl Into<Vec<u8>>) {
         // The place itself may be a marked path, and is only shown where something was found.
-        self.0.push((place.to_owned(), bytes.into()));
+        self.seen.push((place.to_owned(), bytes.into()));
+    }
+
+    /// A text that must not be found, in exactly this spelling.
+    pub fn search_for(&mut self, secret: &str) {
+        assert!(secret.len() > 20, "it would be found by chance");
+        self.secrets.push(secret.to_owned());
     }
 
     pub fn keep_message(&mut self, place: &str, message: &(impl Message + std::fmt::Debug)) {
@@ -62,14 +71,20 @@ impl Evidence {
 
     pub fn assert_clean(&self) {
         let found: Vec<String> = self
-            .0
+            .seen
             .iter()
             .filter_map(|(place, bytes)| {
-                let mark = MARKED.found_in(bytes)?;
+                let mark = MARKED.found_in(bytes).or_else(|| self.secret_in(bytes))?;
                 Some(format!("{mark:?} in {place}: {}", String::from_utf8_lossy(bytes)))
             })
             .collect();
         assert!(found.is_empty(), "{}", found.join("\n"));
+    }
+
+    fn secret_in(&self, bytes: &[u8]) -> Option<&str> {
+        let is_in =
+            |secret: &str| bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
+        self.secrets.iter().map(String::as_str).find(|secret| is_in(secret))
     }
 }
 
@@ -84,5 +99,10 @@ fn marks_are_found_where_they_are() {
         "here",
         &Status::with_details(tonic::Code::Internal, "m", bytes::Bytes::from_static(b"a canary")),
     );
+    assert!(std::panic::catch_unwind(|| evidence.assert_clean()).is_err());
+    let mut evidence = Evidence::default();
+    evidence.keep("there", "Bearer a-secret-that-nobody-says");
+    evidence.assert_clean();
+    evidence.search_for("a-secret-that-nobody-says");
     assert!(std::panic::catch_unwind(|| evidence.assert_clean()).is_err());
 }

@@ -39,6 +39,7 @@ impl Stage {
                 key: AuditKey::new("audit-1".into(), &[9; 32]),
                 read_durability: Durability::Written,
                 in_flight: 1,
+                recorder: None,
             },
             Ports {
                 journal: journal.clone(),

@@ -73,7 +73,9 @@ fn faults_after(change: impl FnOnce(&mut Value)) -> Vec<String> {
 fn sound() -> (TempDir, Value) {
     let directory = tempfile::tempdir().unwrap();
     let more = "limits: {in_flight: 8, max_request_bytes: 4096, max_connections: 8, max_streams_per_connection: 8, journal_queue_events: 64, drain: 1s}\n\
-                log: {level: info}";
+                log: {level: info}\n\
+                ledger: {kind: embedded, single_replica: true}\n\
+                confirmation: {keys: [{id: confirmation-1, file: confirmation}], ticket_ttl: 5m, skew: 30s}";
     let file = write_config(
         directory.path(),
         "http://127.0.0.1:7500",
@@ -105,6 +107,17 @@ fn a_secret_serves_one_purpose() {
     };
     assert_eq!(faults_after(share("proposer")), ["/callers SECRET_REFUSED"]);
     assert_eq!(faults_after(share("audit")), ["/callers SECRET_REFUSED"]);
+    assert_eq!(faults_after(share("confirmation")), ["/callers SECRET_REFUSED"]);
+    // Keys share with keys, and former ones with those that sign.
+    let key = |file: &'static str| {
+        move |document: &mut Value| {
+            let keys = document["confirmation"]["keys"].as_array_mut().unwrap();
+            keys.push(json!({"id": "confirmation-0", "file": file}));
+        }
+    };
+    for file in ["audit", "confirmation", "confirmer"] {
+        assert_eq!(faults_after(key(file)), ["/callers SECRET_REFUSED"], "{file}");
+    }
     // The same bytes in another file are the same secret.
     let (directory, mut document) = sound();
     write(&directory.path().join("copy"), 0o600, PROPOSER);
@@ -150,6 +163,47 @@ fn a_secret_file_is_judged_by_mode_length_content_and_kind() {
     assert_eq!(faults(&directory, &document), refused);
     fs::create_dir(directory.path().join("operator")).unwrap();
     assert_eq!(faults(&directory, &document), refused);
+}
+
+#[test]
+fn a_ledger_and_confirmation_keys_come_together() {
+    let without =
+        |section: &'static str| faults_after(move |document| document[section] = Value::Null);
+    assert_eq!(without("ledger"), ["/ledger MISSING_FIELD"]);
+    assert_eq!(without("confirmation"), ["/confirmation MISSING_FIELD"]);
+    let neither = faults_after(|document| {
+        document["ledger"] = Value::Null;
+        document["confirmation"] = Value::Null;
+    });
+    assert_eq!(neither, Vec::<String>::new());
+}
+
+#[test]
+fn an_embedded_ledger_is_declared_to_serve_one_replica() {
+    let replicas =
+        |value: Value| faults_after(|document| document["ledger"]["single_replica"] = value);
+    assert_eq!(replicas(json!(true)), Vec::<String>::new());
+    for value in [Value::Null, json!(false), json!("true"), json!(1)] {
+        let found = replicas(value.clone());
+        let refused = "/ledger/single_replica INVALID_VALUE".to_owned();
+        assert!(found.contains(&refused), "{value}: {found:?}");
+    }
+}
+
+#[test]
+fn tickets_have_whole_seconds() {
+    for field in ["ticket_ttl", "skew"] {
+        let with = |value: &'static str| {
+            faults_after(|document| document["confirmation"][field] = json!(value))
+        };
+        for value in ["1s", "30s", "1m30s", "2000ms"] {
+            assert_eq!(with(value), Vec::<String>::new(), "{field}: {value}");
+        }
+        let refused = [format!("/confirmation/{field} INVALID_VALUE")];
+        for value in ["1500ms", "1s1ms"] {
+            assert_eq!(with(value), refused, "{field}: {value}");
+        }
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use toolgate::config::{self, FIELDS, Faults};
 
 use super::{first_cells, read};
-use crate::support::running::{Options, write_config};
+use crate::support::running::{LEDGER, Options, write_config};
 
 /// A row of the reference: a place, its type, its default and its bounds.
 struct Row {
@@ -59,7 +59,7 @@ fn documented_bounds_are_those_in_force() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 8);
+    assert_eq!(checked, 10);
 }
 
 #[test]
@@ -76,9 +76,11 @@ fn documented_defaults_are_those_in_force() {
         assert_eq!(sound.with(&row.place, said).unwrap(), without, "{}", row.place);
         checked += 1;
     }
-    assert_eq!(checked, 10);
+    assert_eq!(checked, 12);
     // What is compared does tell defaults apart.
     assert_ne!(sound.with("/limits/drain", json!("19s")).unwrap(), without);
+    assert_ne!(sound.with("/confirmation/ticket_ttl", json!("299s")).unwrap(), without);
+    assert_ne!(sound.with("/confirmation/skew", json!("29s")).unwrap(), without);
     assert_ne!(sound.with("/log/level", json!("warn")).unwrap(), without);
     assert_ne!(sound.with("/audit/sync", json!("all")).unwrap(), without);
     assert_ne!(sound.with("/upstreams/*/connect_timeout", json!("2s")).unwrap(), without);
@@ -110,7 +112,8 @@ fn the_example_names_every_field() {
 impl Sound {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = write_config(folder.path(), "http://127.0.0.1:7500", &Options::default());
+        let options = Options { more: LEDGER, ..Options::default() };
+        let file = write_config(folder.path(), "http://127.0.0.1:7500", &options);
         let document = config::read(&file).unwrap();
         Self { _folder: folder, file, document }
     }
@@ -163,6 +166,7 @@ fn milliseconds(text: &str) -> i64 {
         "ms" => 1,
         "s" => 1_000,
         "m" => 60_000,
+        "h" => 3_600_000,
         unit => panic!("{unit}"),
     };
     digits.parse::<i64>().unwrap() * unit

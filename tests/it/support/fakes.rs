@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
-use toolgate::domain::audit::{ClosedSetFault, Digest, Event, Stamp};
+use toolgate::domain::audit::{ClosedSetFault, Digest, Entry, Event, Stamp};
 use toolgate::domain::stages::Delivery;
 use toolgate::ports::{Clock, Durability, Journal, JournalFault, Upstream, UpstreamFault};
 
@@ -17,17 +17,29 @@ use toolgate::ports::{Clock, Durability, Journal, JournalFault, Upstream, Upstre
 pub struct SteppedClock {
     start: Timestamp,
     since: Instant,
+    moved: AtomicI64,
 }
 
 impl SteppedClock {
     pub fn new() -> Self {
-        Self { start: "2026-12-01T09:00:00Z".parse().unwrap(), since: Instant::now() }
+        Self {
+            start: "2026-12-01T09:00:00Z".parse().unwrap(),
+            since: Instant::now(),
+            moved: AtomicI64::new(0),
+        }
+    }
+
+    /// Sets the clock ahead of the runtime's time, or back behind it.
+    pub fn move_by(&self, seconds: i64) {
+        self.moved.fetch_add(seconds, Ordering::SeqCst);
     }
 }
 
 impl Clock for SteppedClock {
     fn now(&self) -> Timestamp {
-        self.start + SignedDuration::try_from(self.since.elapsed()).unwrap()
+        self.start
+            + SignedDuration::try_from(self.since.elapsed()).unwrap()
+            + SignedDuration::from_secs(self.moved.load(Ordering::SeqCst))
     }
 }
 
@@ -43,7 +55,8 @@ pub enum JournalAct {
     Hang,
 }
 
-/// A journal in memory. Appends without an act left are taken.
+/// A journal in memory. Appends without an act left are taken. Administrative
+/// events follow no act.
 #[derive(Default)]
 pub struct ScriptedJournal {
     acts: Mutex<VecDeque<JournalAct>>,
@@ -82,9 +95,16 @@ impl ScriptedJournal {
 impl Journal for ScriptedJournal {
     async fn append(
         &self,
-        events: Vec<Arc<Event>>,
+        entries: Vec<Entry>,
         durability: Durability,
     ) -> Result<Vec<Stamp>, JournalFault> {
+        let mut events = Vec::new();
+        for entry in entries {
+            match entry {
+                Entry::Call(event) => events.push(event),
+                Entry::Admin(_) => return Ok(vec![stamp(0)]),
+            }
+        }
         self.asked.lock().unwrap().push(durability);
         let act = self.acts.lock().unwrap().pop_front().unwrap_or(JournalAct::Take);
         if let JournalAct::TakeAfter(time) = act {
@@ -93,10 +113,8 @@ impl Journal for ScriptedJournal {
         match act {
             JournalAct::Take | JournalAct::TakeAfter(_) => {
                 let mut taken = self.taken.lock().unwrap();
-                let stamps = events.iter().zip(taken.len() as u64 + 1..).map(|(_, sequence)| {
-                    Stamp { journal_id: "journal".into(), sequence, mac: Digest([0; 32]) }
-                });
-                let stamps = stamps.collect();
+                let stamps = events.iter().zip(taken.len() as u64 + 1..);
+                let stamps = stamps.map(|(_, sequence)| stamp(sequence)).collect();
                 taken.extend(events);
                 Ok(stamps)
             }
@@ -118,6 +136,10 @@ impl Journal for ScriptedJournal {
     }
 }
 
+fn stamp(sequence: u64) -> Stamp {
+    Stamp { journal_id: "journal".into(), sequence, mac: Digest([0; 32]) }
+}
+
 /// What a handler does with one attempt.
 #[derive(Debug, Clone)]
 pub enum Act {
@@ -125,6 +147,8 @@ pub enum Act {
     AnswerAfter(Duration, String),
     Status(&'static str),
     Unavailable,
+    /// The connection ends once the request is on it.
+    Lost,
     Malformed,
     Hang,
     Panic,
@@ -197,7 +221,8 @@ impl Upstream for ScriptedUpstream {
             }
             Act::Status(code) => Err(UpstreamFault::Status { code }),
             Act::Unavailable => Err(UpstreamFault::Unavailable { sent: false }),
-            Act::Malformed => Err(UpstreamFault::Malformed),
+            Act::Lost => Err(UpstreamFault::Unavailable { sent: true }),
+            Act::Malformed => Err(UpstreamFault::Malformed { ok: true }),
             Act::Hang => future::pending().await,
             Act::Panic => panic!("a fault inside an adapter"),
         };

@@ -1,10 +1,11 @@
 //! The journal as an auditor with its key reads it.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate::config::Secret;
-use toolgate::domain::audit::{Chain, Event, EventKind, JournalKey, OpenPairs};
+use toolgate::domain::audit::{Chain, Entry, Event, EventKind, JournalKey, OpenPairs};
 use toolgate::domain::reason::Reason;
 use zeroize::Zeroizing;
 
@@ -15,7 +16,7 @@ pub fn records(directory: &Path) -> Vec<Value> {
     journal_text(directory).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// The events, after the whole chain has verified.
+/// The events of calls, after the whole chain has verified.
 pub fn events(directory: &Path) -> Vec<Event> {
     let text = journal_text(directory);
     let Some(first) = text.lines().next() else { return Vec::new() };
@@ -24,11 +25,15 @@ pub fn events(directory: &Path) -> Vec<Event> {
     let key = JournalKey::new(&secret.derive("toolgate/journal/v1"));
     let mut chain = Chain::new(key.into(), first["journal_id"].as_str().unwrap().into());
     let verify = |(line, text): (usize, &str)| {
-        chain
+        let entry = chain
             .verify(text.as_bytes())
-            .unwrap_or_else(|fault| panic!("line {}: {fault}\n{text}", line + 1))
+            .unwrap_or_else(|fault| panic!("line {}: {fault}\n{text}", line + 1));
+        match entry {
+            Entry::Call(event) => Some(Arc::unwrap_or_clone(event)),
+            Entry::Admin(_) => None,
+        }
     };
-    text.lines().enumerate().map(verify).collect()
+    text.lines().enumerate().filter_map(verify).collect()
 }
 
 /// How each pair ended, in the order of the endings: call, attempt, reason.
@@ -41,7 +46,7 @@ pub fn endings(directory: &Path) -> Vec<(String, u32, Reason)> {
 pub fn endings_of(events: &[Event]) -> Vec<(String, u32, Reason)> {
     let mut open = OpenPairs::default();
     for event in events {
-        open.observe(event.clone());
+        open.observe(Entry::Call(Arc::new(event.clone())));
     }
     let open = open.into_started();
     assert!(open.is_empty(), "open: {open:?}");

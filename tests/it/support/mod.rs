@@ -3,7 +3,9 @@
 pub mod fakes;
 pub mod hostile;
 pub mod journal;
+pub mod ledger;
 pub mod policies;
 pub mod process;
 pub mod raw;
 pub mod running;
+pub mod script;

@@ -23,7 +23,14 @@ pub struct Process {
 impl Process {
     /// Starts serving a configuration, without waiting for anything.
     pub fn serve(config: &Path) -> Self {
+        Self::serve_to(config, None)
+    }
+
+    /// The same of a build with failpoints, which ends at one: `name[:nth]`.
+    pub fn serve_to(config: &Path, failpoint: Option<&str>) -> Self {
         let mut child = command(["serve", "--config", config.to_str().unwrap()])
+            .env_remove("TOOLGATE_FAILPOINT")
+            .envs(failpoint.map(|name| ("TOOLGATE_FAILPOINT", name)))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
@@ -40,14 +47,19 @@ impl Process {
     /// Starts serving and waits for both addresses: gRPC, then admin.
     pub async fn serving(config: &Path) -> (Self, String, SocketAddr) {
         let mut process = Self::serve(config);
+        let (grpc, admin) = process.addresses().await;
+        (process, grpc, admin)
+    }
+
+    /// Waits for both addresses: gRPC, then admin.
+    pub async fn addresses(&mut self) -> (String, SocketAddr) {
         until("the process serves", async || {
-            assert!(process.child.try_wait().unwrap().is_none(), "it ended: {}", process.log());
-            process.listener("admin serving").is_some()
+            assert!(self.child.try_wait().unwrap().is_none(), "it ended: {}", self.log());
+            self.listener("admin serving").is_some()
         })
         .await;
-        let grpc = process.listener("serving").unwrap();
-        let admin = process.listener("admin serving").unwrap().parse().unwrap();
-        (process, grpc, admin)
+        let admin = self.listener("admin serving").unwrap().parse().unwrap();
+        (self.listener("serving").unwrap(), admin)
     }
 
     /// What was logged so far.

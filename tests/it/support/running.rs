@@ -28,6 +28,11 @@ pub const CONFIRMER: &str = "confirmer-Qm5zR8cVx1Ln7Hs3Kt9Gp2B";
 pub const AUDITOR: &str = "auditor-Zp4tY7bWd2Mk9Jr6Fs1Xc8Vq3";
 pub const OPERATOR: &str = "operator-Hn6yB3gTq8Rw1Lc5Zv9Dk2Mf";
 pub const AUDIT_KEY: &str = "audit-Vt8xN2kLq5Rz7Wb9Jm4Hc6Yd1Gs3";
+pub const CONFIRMATION_KEY: &str = "confirmation-Jx3vT9pQm6Wk1Zs8Rb5Ly2Hd";
+
+/// What a gate that takes writes is configured with besides.
+pub const LEDGER: &str = "ledger: {kind: embedded, single_replica: true}\n\
+    confirmation: {keys: [{id: confirm-1, file: confirmation}]}";
 
 /// What a handler does, by tool.
 #[derive(Clone)]
@@ -110,12 +115,22 @@ pub struct Options<'a> {
     pub policy: PathBuf,
     pub more: &'a str,
     pub listener: Option<String>,
+    /// Whether the data directory is said to outlive the process.
+    pub persistent: bool,
 }
 
 impl Default for Options<'_> {
     fn default() -> Self {
         let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/gate/policy");
-        Self { policy, more: "", listener: None }
+        Self { policy, more: "", listener: None, persistent: false }
+    }
+}
+
+impl Options<'_> {
+    /// A gate with a ledger before the tools of `tests/cases/writes/policy`.
+    pub fn writes() -> Self {
+        let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/writes/policy");
+        Self { policy, more: LEDGER, persistent: true, ..Self::default() }
     }
 }
 
@@ -244,6 +259,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
         ("auditor", AUDITOR),
         ("operator", OPERATOR),
         ("audit", AUDIT_KEY),
+        ("confirmation", CONFIRMATION_KEY),
     ];
     for (name, secret) in secrets {
         let file = directory.join(name);
@@ -257,7 +273,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
          listeners: [\"{listener}\"]\n\
          admin: 127.0.0.1:0\n\
          policy: {policy}\n\
-         data: {{directory: data, persistence: ephemeral}}\n\
+         data: {{directory: data, persistence: {persistence}}}\n\
          audit: {{keys: [{{id: audit-1, file: audit}}]}}\n\
          callers:\n\
          - {{role: proposer, secret_file: proposer}}\n\
@@ -267,6 +283,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
          upstreams: {{handlers: {{endpoint: \"{upstream}\"}}, nowhere: {{endpoint: \"http://127.0.0.1:1\"}}}}\n\
          {more}\n",
         policy = options.policy.display(),
+        persistence = if options.persistent { "persistent" } else { "ephemeral" },
         more = options.more,
     );
     let file = directory.join("toolgate.yaml");

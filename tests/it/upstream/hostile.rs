@@ -19,7 +19,8 @@ const MESSAGE: &[u8] = b"\x0a\x02{}";
 const OK: &[(&str, &str)] = &[("grpc-status", "0")];
 
 const NO_STATUS: UpstreamFault = UpstreamFault::Unavailable { sent: true };
-const MALFORMED: UpstreamFault = UpstreamFault::Malformed;
+const MALFORMED_OK: UpstreamFault = UpstreamFault::Malformed { ok: true };
+const MALFORMED: UpstreamFault = UpstreamFault::Malformed { ok: false };
 
 /// Plays the script to one call, wants this of it, and wants the next call to work.
 async fn expect(what: &str, script: Vec<Step>, wanted: Result<&str, UpstreamFault>) {
@@ -180,21 +181,21 @@ async fn an_ok_without_a_usable_message_is_malformed() {
     gzip[0] = 1;
     let not_utf8 = response_with(b"hunter2\xff");
     let over = response_with(&[b' '; MAX_RESULT_BYTES + 1]);
-    for (what, body) in [
-        ("no message", vec![]),
-        ("a cut message", message[..7].to_vec()),
-        ("two messages", message.repeat(2)),
-        ("a compressed message", gzip),
-        ("no protobuf", prefixed(b"\x0a\x7fhunter2")),
-        ("another wire type", prefixed(b"\x08\x01")),
-        ("not UTF-8", prefixed(&not_utf8)),
-        ("one byte too many", prefixed(&over)),
+    for (what, body, fault) in [
+        ("no message", vec![], MALFORMED_OK),
+        ("a cut message", message[..7].to_vec(), MALFORMED_OK),
+        ("two messages", message.repeat(2), MALFORMED),
+        ("a compressed message", gzip, MALFORMED),
+        ("no protobuf", prefixed(b"\x0a\x7fhunter2"), MALFORMED_OK),
+        ("another wire type", prefixed(b"\x08\x01"), MALFORMED_OK),
+        ("not UTF-8", prefixed(&not_utf8), MALFORMED_OK),
+        ("one byte too many", prefixed(&over), MALFORMED_OK),
     ] {
         let script = vec![grpc_head(), data(&body), trailers(OK)];
-        expect(what, script, Err(MALFORMED)).await;
+        expect(what, script, Err(fault)).await;
     }
     let only_ok = [(":status", "200"), ("content-type", "application/grpc"), ("grpc-status", "0")];
-    expect("OK alone", vec![trailers(&only_ok)], Err(MALFORMED)).await;
+    expect("OK alone", vec![trailers(&only_ok)], Err(MALFORMED_OK)).await;
     let longest = response_with(&[b' '; MAX_RESULT_BYTES]);
     let longest_text = " ".repeat(MAX_RESULT_BYTES);
     expect("the limit", answer(&longest), Ok(&longest_text)).await;

@@ -1,0 +1,8 @@
+//! Confirmed writes: what is reserved, spent, run, settled and told, and how often.
+
+mod cases;
+mod down;
+mod gone;
+mod recovery;
+mod stage;
+mod wire;
