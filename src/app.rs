@@ -272,7 +272,7 @@ fn open_ledger(
     let options =
         EmbeddedOptions { skew: config.skew, ..EmbeddedOptions::new(directory, clock.now()) };
     let ledger = EmbeddedLedger::open(&options).map_err(StartError::Ledger)?;
-    let last_seen = LastSeen { at: ledger.seen_at_open(), skew: config.skew };
+    let last_seen = LastSeen(ledger.seen_at_open());
     let keys = confirmation_keys(&config.secrets).map_err(StartError::Keys)?;
     let confirmations = Confirmations { keys, ticket_ttl: config.ticket_ttl, skew: config.skew };
     let recorder = Recorder { confirmations: Arc::new(confirmations), ledger: Arc::new(ledger) };

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -19,17 +18,17 @@ use crate::telemetry::metrics::ToolMetrics;
 /// `limits.journal_queue_events` takes at once.
 const CLOSED_AT_ONCE: usize = 32;
 
+/// How far the journal's clock may be ahead of what the ledger was shown: it is
+/// shown the time every 10 s, and a disk takes its own.
+const UNSEEN: SignedDuration = SignedDuration::from_secs(30);
+
 /// The calls that were reserved and not settled.
 pub(super) type Unsettled = Vec<(CallKey, Record)>;
 
-/// The latest time that a ledger was shown, and how far clocks may differ. Not its
-/// high-water mark: that stands still behind a clock that has stepped ahead, while
-/// calls go on.
+/// The latest time that a ledger was shown. Not its high-water mark: that stands
+/// still behind a clock that has stepped ahead, while calls go on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct LastSeen {
-    pub(super) at: Option<Timestamp>,
-    pub(super) skew: Duration,
-}
+pub(super) struct LastSeen(pub(super) Option<Timestamp>);
 
 /// Opens the journal, closes the pairs that were left open and settles the calls
 /// that were left running: first the journal, which is what settling reads.
@@ -68,11 +67,10 @@ impl LastSeen {
     /// A ledger that was restored from an older copy has forgotten what was
     /// spent since: the journal has the end of a call that it was never shown the time of.
     fn is_older_than(self, newest_recorded: Option<Timestamp>) -> bool {
-        let skew = SignedDuration::try_from(self.skew).unwrap_or(SignedDuration::MAX);
-        match (self.at, newest_recorded) {
+        match (self.0, newest_recorded) {
             (_, None) => false,
             (None, Some(_)) => true,
-            (Some(seen), Some(newest)) => newest.duration_since(seen) > skew,
+            (Some(seen), Some(newest)) => newest.duration_since(seen) > UNSEEN,
         }
     }
 }

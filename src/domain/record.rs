@@ -56,6 +56,8 @@ pub struct Record {
     pub last_attempt: u32,
     /// How long it is kept after its end.
     pub kept: Duration,
+    /// What earlier reservations of the call may have changed.
+    pub effect_before: Effect,
     /// The started event of its first attempt, for whoever must close the pair
     /// of a process that died.
     pub started: Arc<Event>,
@@ -234,9 +236,16 @@ impl ArgumentsHashes {
 }
 
 impl Claim {
-    /// The record that this claim opens. `started` is numbered as decided.
+    /// The record that this claim opens in the place of the one before. `started`
+    /// is numbered as decided.
     #[must_use]
-    pub fn open(&self, opening: Opening, reservation_id: Uuid, now: Timestamp) -> Record {
+    pub fn open(
+        &self,
+        opening: Opening,
+        before: Option<&Record>,
+        reservation_id: Uuid,
+        now: Timestamp,
+    ) -> Record {
         let (key_id, arguments_hash) = self.hashes.current.clone();
         let fingerprint = Fingerprint {
             tool: Arc::clone(&self.started.tool),
@@ -257,6 +266,7 @@ impl Claim {
             confirmation_id: self.ticket.confirmation_id(),
             last_attempt: last_of(opening.first_attempt, self.max_attempts),
             kept: self.kept,
+            effect_before: effect_of(before),
             started,
             state: State::Running,
         }
@@ -289,10 +299,14 @@ impl Reservation {
     /// What the earlier reservations of this call have changed together.
     #[must_use]
     pub fn effect_before(&self) -> Effect {
-        match self.before.as_deref() {
-            Some(Record { state: State::Ended(ended), .. }) => ended.effect,
-            Some(Record { state: State::Running, .. }) | None => Effect::None,
-        }
+        effect_of(self.before.as_deref())
+    }
+}
+
+fn effect_of(record: Option<&Record>) -> Effect {
+    match record.map(|record| &record.state) {
+        Some(State::Ended(ended)) => ended.effect,
+        Some(State::Running) | None => Effect::None,
     }
 }
 

@@ -72,7 +72,7 @@ pub fn settle(
     let call = CallName::of(&record.started);
     let of_call = |event: &&Arc<Event>| CallName::of(event) == call;
     let mut last: Option<(&Event, Reason, Option<Digest>)> = None;
-    let mut effect = Effect::None;
+    let mut effect = record.effect_before;
     for event in ended.iter().filter(of_call) {
         let EventKind::Completed { reason, effect: changed, result_digest, .. } = &event.kind
         else {
@@ -112,7 +112,7 @@ pub fn settle(
 /// gone, so that nobody knows whether an attempt was started.
 #[must_use]
 pub fn settle_unwitnessed(record: &Record, now: Timestamp) -> (Ended, u32) {
-    (lost(at_worst(record), now), record.last_attempt)
+    (lost(record.effect_before.and(at_worst(record)), now), record.last_attempt)
 }
 
 impl Standing {

@@ -43,6 +43,7 @@ struct Stored {
     confirmation_id: Option<String>,
     last_attempt: u32,
     kept_seconds: u64,
+    effect_before: String,
     started: Started,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended: Option<StoredEnd>,
@@ -58,7 +59,6 @@ struct StoredEnd {
     result_digest: Option<String>,
 }
 
-/// The first attempt's started event, without what the record says already.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredConfirmation {
@@ -69,6 +69,7 @@ struct StoredConfirmation {
     purpose: String,
 }
 
+/// The first attempt's started event, without what the record says already.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Started {
@@ -111,6 +112,7 @@ impl From<&Record> for Stored {
             confirmation_id: record.confirmation_id.map(|id| id.to_string()),
             last_attempt: record.last_attempt,
             kept_seconds: record.kept.as_secs(),
+            effect_before: record.effect_before.as_str().to_owned(),
             started: Started::from(&*record.started),
             ended,
         }
@@ -190,6 +192,7 @@ impl Stored {
                 .transpose()?,
             last_attempt: self.last_attempt,
             kept: Duration::from_secs(self.kept_seconds),
+            effect_before: effect(&self.effect_before).ok_or(FormatFault("effect_before"))?,
             started: Arc::new(started),
             state,
         })
@@ -303,6 +306,7 @@ mod tests {
             confirmation_id: Some(Uuid::from_u128(8)),
             last_attempt: 3,
             kept: Duration::from_hours(24),
+            effect_before: Effect::Unknown,
             started: Arc::new(started),
             state,
         }
@@ -330,7 +334,7 @@ mod tests {
         let text = String::from_utf8(write(&record(State::Running)).unwrap()).unwrap();
         let hex = |byte: u8| format!("{byte:02x}").repeat(32);
         let wanted = format!(
-            r#"{{"tool":"search","user_id":"user-1","arguments_hash":"{}","arguments_key_id":"a1","reads":true,"reservation_id":"00000000-0000-0000-0000-000000000007","reserved_at":"2027-01-15T08:00:00.123456789Z","confirmation_id":"00000000-0000-0000-0000-000000000008","last_attempt":3,"kept_seconds":86400,"started":{{"time":"2027-01-15T08:00:00.123456Z","request_id":"req-1","tenant_id":"tenant-1","conversation_id":"conversation-1","tool_call_id":"call-1","suggested_tool_hash":"{}","attempt":1,"arguments_summary":[1,2,3,4,5,6],"arguments_digest":"{}","policy_digest":"{}","audit_key_id":"k1","trace_id":"{}"}}}}"#,
+            r#"{{"tool":"search","user_id":"user-1","arguments_hash":"{}","arguments_key_id":"a1","reads":true,"reservation_id":"00000000-0000-0000-0000-000000000007","reserved_at":"2027-01-15T08:00:00.123456789Z","confirmation_id":"00000000-0000-0000-0000-000000000008","last_attempt":3,"kept_seconds":86400,"effect_before":"unknown","started":{{"time":"2027-01-15T08:00:00.123456Z","request_id":"req-1","tenant_id":"tenant-1","conversation_id":"conversation-1","tool_call_id":"call-1","suggested_tool_hash":"{}","attempt":1,"arguments_summary":[1,2,3,4,5,6],"arguments_digest":"{}","policy_digest":"{}","audit_key_id":"k1","trace_id":"{}"}}}}"#,
             hex(5),
             hex(1),
             hex(2),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Entry, Event, EventKind};
-use crate::domain::reason::{Effect, Outcome};
+use super::{AdminKind, Entry, Event, EventKind};
+use crate::domain::reason::{Effect, Outcome, Reason};
 
 /// Follows a journal's events and remembers which pairs are open.
 ///
@@ -59,7 +59,15 @@ impl OpenPairs {
     /// Where a caller used one request id twice at a time, a completed event
     /// closes the older pair, so that the number of open ones stays right.
     pub fn observe(&mut self, entry: Entry) {
-        let Entry::Call(event) = entry else { return };
+        let event = match entry {
+            Entry::Call(event) => event,
+            Entry::Admin(event) => {
+                if event.kind == AdminKind::ConfirmationRevoked {
+                    self.newest_recorded = self.newest_recorded.max(Some(event.time));
+                }
+                return;
+            }
+        };
         let key = PairKey::of(&event);
         match event.kind {
             EventKind::Started => {
@@ -68,11 +76,13 @@ impl OpenPairs {
                 self.started.insert(self.seen, event);
             }
             EventKind::Completed { reason, effect, .. } => {
-                self.close(&key);
-                // A refusal tells what a ledger said, and is not told to it.
-                let is_refusal = matches!(reason.outcome(), Outcome::Denied | Outcome::Validation);
-                if !is_refusal && (event.confirmation.is_some() || effect != Effect::None) {
-                    self.newest_recorded = self.newest_recorded.max(Some(event.time));
+                let started = self.close(&key);
+                if is_told_to_a_ledger(reason)
+                    && (event.confirmation.is_some() || effect != Effect::None)
+                {
+                    // The ledger was shown when it started, not when it ended.
+                    let time = started.map_or(event.time, |started| started.time);
+                    self.newest_recorded = self.newest_recorded.max(Some(time));
                 }
                 if self.watched.contains(&CallName::of(&event)) {
                     self.ended.push(event);
@@ -92,20 +102,21 @@ impl OpenPairs {
         std::mem::take(&mut self.ended)
     }
 
-    /// When a call last ended that a ledger must know of.
+    /// When there last was what a ledger must know of: the start of a call that
+    /// it recorded, one that still runs included, or a revocation.
     #[must_use]
-    pub const fn newest_recorded(&self) -> Option<Timestamp> {
-        self.newest_recorded
+    pub fn newest_recorded(&self) -> Option<Timestamp> {
+        let confirmed = self.started.values().filter(|event| event.confirmation.is_some());
+        self.newest_recorded.max(confirmed.map(|event| event.time).max())
     }
 
-    fn close(&mut self, key: &PairKey) {
-        let Some(numbers) = self.open.get_mut(key) else { return };
-        if let Some(oldest) = numbers.pop_front() {
-            self.started.remove(&oldest);
-        }
+    fn close(&mut self, key: &PairKey) -> Option<Arc<Event>> {
+        let numbers = self.open.get_mut(key)?;
+        let oldest = numbers.pop_front();
         if numbers.is_empty() {
             self.open.remove(key);
         }
+        self.started.remove(&oldest?)
     }
 }
 
@@ -121,11 +132,20 @@ impl PairKey {
     }
 }
 
+/// Whether a call that ended so was reserved. A refusal tells what a ledger said,
+/// and what failed before a handler was called may not have reached it.
+fn is_told_to_a_ledger(reason: Reason) -> bool {
+    !matches!(reason.outcome(), Outcome::Denied | Outcome::Validation)
+        && !matches!(
+            reason,
+            Reason::LedgerFailed | Reason::AuditStartedFailed | Reason::AuditConstructionFailed
+        )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::samples;
+    use super::super::{AdminEvent, Confirmed, samples};
     use super::*;
-    use crate::domain::reason::Reason;
 
     fn open(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         let mut pairs = OpenPairs::default();
@@ -175,6 +195,40 @@ mod tests {
         };
         assert_eq!(newest(Reason::Ok), Some(samples::completed("a").time));
         assert_eq!(newest(Reason::CallReplayed), None);
+    }
+
+    #[test]
+    fn a_ledger_must_know_of_a_confirmed_call_from_its_start_on() {
+        let confirmed = |kind: fn(&str) -> Event, second| {
+            let mut event = kind("a");
+            event.time = Timestamp::constant(second, 0);
+            event.confirmation = Some(Arc::new(Confirmed {
+                confirmation_id: "c".into(),
+                confirmed_by_user_id: "user-1".into(),
+                confirmed_at: Timestamp::UNIX_EPOCH,
+                expires_at: Timestamp::UNIX_EPOCH,
+                purpose: "search".into(),
+            }));
+            Entry::Call(Arc::new(event))
+        };
+        let at = |second| Some(Timestamp::constant(second, 0));
+        let mut pairs = OpenPairs::default();
+        pairs.observe(confirmed(samples::started, 10));
+        assert_eq!(pairs.newest_recorded(), at(10));
+        // However long it ran: that is no time that the ledger was shown.
+        pairs.observe(confirmed(samples::completed, 600));
+        assert_eq!(pairs.newest_recorded(), at(10));
+        let Entry::Call(event) = confirmed(samples::started, 20) else { unreachable!() };
+        pairs.observe(Entry::Admin(Arc::new(AdminEvent {
+            kind: AdminKind::ConfirmationRevoked,
+            time: event.time,
+            context: Arc::clone(&event.context),
+            confirmation_id: "c".into(),
+            policy_digest: event.policy_digest,
+            audit_key_id: Arc::clone(&event.audit_key_id),
+            trace_id: None,
+        })));
+        assert_eq!(pairs.newest_recorded(), at(20));
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn claim(shown: Shown) -> (Claim, TicketUse) {
 }
 
 fn record(claim: &Claim, stored: Stored) -> Option<Record> {
-    let mut record = claim.open(Opening { first_attempt: 1 }, Uuid::from_u128(9), NOW);
+    let mut record = claim.open(Opening { first_attempt: 1 }, None, Uuid::from_u128(9), NOW);
     match stored {
         Stored::Nothing => return None,
         Stored::Running => {}
@@ -234,7 +234,7 @@ fn expiry_is_judged_in_whole_seconds_and_before_use() {
 fn a_record_says_what_its_claim_said() {
     let (mut claim, _) = claim(Shown::Fresh);
     claim.max_attempts = 3;
-    let record = claim.open(Opening { first_attempt: 4 }, Uuid::from_u128(9), NOW);
+    let record = claim.open(Opening { first_attempt: 4 }, None, Uuid::from_u128(9), NOW);
     assert_eq!(record.fingerprint.arguments_hash, Digest([2; 32]));
     assert_eq!(&*record.fingerprint.key_id, "a2");
     assert_eq!(record.confirmation_id, Some(Uuid::from_u128(1)));

@@ -56,6 +56,7 @@ fn record(reads: bool, first: u32, last: u32, settled: Settled) -> Record {
         confirmation_id: None,
         last_attempt: last,
         kept: Duration::from_hours(24),
+        effect_before: Effect::None,
         started: Arc::new(started(HOLDER, first)),
         state,
     }
@@ -141,6 +142,18 @@ fn a_success_without_its_digest_is_not_told_as_one() {
     }
     let told = close_pair(&started(HOLDER, 1), Some(&record), NOW);
     assert_eq!(end_of(&told), (Reason::ProcessLost, Effect::Applied, None));
+}
+
+#[test]
+fn what_earlier_reservations_may_have_done_is_not_forgotten_with_their_journal() {
+    for (before, unwitnessed) in
+        [(Effect::Unknown, Effect::Unknown), (Effect::Applied, Effect::Applied)]
+    {
+        let record = Record { effect_before: before, ..record(false, 2, 2, None) };
+        let (ended, last_attempt) = settle(&record, &[], &[], NOW);
+        assert_eq!((ended.reason, ended.effect, last_attempt), (Reason::ProcessLost, before, 2));
+        assert_eq!(settle_unwitnessed(&record, NOW).0.effect, unwitnessed);
+    }
 }
 
 /// What the journal may hold of a call × reads and writes, and the settlement.

@@ -124,8 +124,8 @@ impl Stored {
             .map_err(|turned| ReserveFault::Turned { index: 0, turned })?;
         self.spent.extend(claim.ticket.confirmation_id());
         let id = Uuid::new_v4();
-        let before = self.records.insert(claim.key, claim.open(opening, id, now));
-        let before = before.map(Box::new);
+        let record = claim.open(opening, self.records.get(&claim.key), id, now);
+        let before = self.records.insert(claim.key, record).map(Box::new);
         Ok(Reservation { id, key: claim.key, first_attempt: opening.first_attempt, before })
     }
 

@@ -80,8 +80,10 @@ impl Session<'_, '_> {
         else {
             return Ok(Err(LedgerFault::NotHeld));
         };
+        let ended_at = settlement.ended.at;
         let ended = State::Ended(settlement.ended);
         if record.state == State::Running {
+            self.tables.see(ended_at)?;
             record.state = ended;
             record.last_attempt = settlement.last_attempt;
             self.tables.put_record(key, &record)?;
@@ -119,8 +121,8 @@ impl Session<'_, '_> {
 
     /// Believes the clock.
     pub(super) fn accept_clock(&mut self, at: Reading) -> Result<(), StoreFault> {
+        // Not shown as seen: a ledger too old for its journal stays that.
         self.clock.accept(at);
-        self.tables.see(at.now)?;
         self.keep_mark()
     }
 
@@ -153,7 +155,7 @@ impl Session<'_, '_> {
             let ticket = Ticket { forget_at, revoked: false, spent_by: Some(id) };
             self.tables.put_ticket(confirmation_id, ticket)?;
         }
-        self.tables.put_record(claim.key, &claim.open(opening, id, now))?;
+        self.tables.put_record(claim.key, &claim.open(opening, before.as_ref(), id, now))?;
         failpoint!("reserving-not-committed");
         Ok(Ok(Reservation {
             id,
