@@ -379,10 +379,18 @@ impl Gate {
                 return Judged::plain(admitted, ticket)?.authorise(None, TicketUse::Unused, now);
             }
         };
+        let untrusted = (!self.is_clock_trusted()).then(|| admitted.refuse(Reason::ClockUntrusted));
         let now = self.ports.clock.now();
-        let judged = recorder.judge(admitted, ticket, scope, now)?;
+        // By a clock that is behind nothing is said of a ticket, and nothing is reserved.
+        let by_clock = |refusal: Box<Refusal>| match &untrusted {
+            Some(untrusted) if refusal.reason.is_of_a_confirmation() => untrusted.clone(),
+            _ => refusal,
+        };
+        let judged = recorder.judge(admitted, ticket, scope, now).map_err(by_clock)?;
         let found = recorder.find(&judged).await?;
-        judged.authorise(found.record.as_ref(), found.ticket, now)
+        let authorised =
+            judged.authorise(found.record.as_ref(), found.ticket, now).map_err(by_clock)?;
+        untrusted.map_or(Ok(authorised), Err)
     }
 
     /// A ledger that is down refuses requests in which a named tool may need it.

@@ -62,7 +62,14 @@ impl Gate {
     /// # Errors
     ///
     /// Why there is none. Nothing is recorded of it.
-    pub async fn issue(&self, request: IssueRequest) -> Result<Issued, Refused> {
+    pub async fn issue(self: &Arc<Self>, request: IssueRequest) -> Result<Issued, Refused> {
+        let gate = Arc::clone(self);
+        // A task of its own: what is under way is recorded, whoever still waits for it.
+        let task = self.tasks.spawn(async move { gate.issue_recorded(request).await });
+        task.await.map_err(|_| Refused::Internal)?
+    }
+
+    async fn issue_recorded(&self, request: IssueRequest) -> Result<Issued, Refused> {
         let recorder = self.recorder.as_ref().ok_or(Refused::LedgerUnavailable)?;
         if self.is_draining() {
             return Err(Refused::Draining);
@@ -109,6 +116,18 @@ impl Gate {
     ///
     /// Where the revocation is not durable.
     pub async fn revoke(
+        self: &Arc<Self>,
+        context: &Arc<Context>,
+        confirmation_id: Uuid,
+    ) -> Result<Revocation, Refused> {
+        let (gate, context) = (Arc::clone(self), Arc::clone(context));
+        // As for issuing: a revocation that took effect has its event.
+        let task =
+            self.tasks.spawn(async move { gate.revoke_recorded(&context, confirmation_id).await });
+        task.await.map_err(|_| Refused::Internal)?
+    }
+
+    async fn revoke_recorded(
         &self,
         context: &Arc<Context>,
         confirmation_id: Uuid,

@@ -73,8 +73,9 @@ impl Held {
         let expires_at = now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
         let revocation = Revocation { confirmation_id: id, expires_at };
         let revoked = self.wait(LedgerOperation::Revoke, self.ledger.revoke(revocation)).await;
+        let revoked = revoked.map_err(|_| Refused::LedgerUnavailable)?;
         self.metrics.confirmation("revoked");
-        revoked.map_err(|_| Refused::LedgerUnavailable)
+        Ok(revoked)
     }
 
     /// What is known of a claim's call and ticket.

@@ -231,6 +231,8 @@ async fn a_clock_behind_the_ledger_denies_until_it_is_accepted() {
     assert_eq!(behind.reason(&note).await, Reason::ClockUntrusted);
     assert_eq!(behind.reason(&call("c2", "search", r#"{"text": "a"}"#)).await, Reason::Ok);
     until("readiness says so", async || world.admin("/readyz").await.contains("clock")).await;
+    let verdict = behind.check(context(), draft("c3", "a")).await;
+    assert_eq!((verdict.admitted, verdict.reason()), (false, Reason::ClockUntrusted));
     let request = behind.request(context(), draft("c3", "a")).await;
     let refused = behind.issue(request).await.unwrap_err();
     assert_refused(&refused, Code::FailedPrecondition, "CLOCK_UNTRUSTED", None);
