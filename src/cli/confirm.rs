@@ -7,11 +7,14 @@ use clap::Args;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
+use tonic_types::StatusExt as _;
 
 use super::{Failure, runtime};
 use crate::proto::confirmations_client::ConfirmationsClient;
 use crate::proto::tool_gate_client::ToolGateClient;
-use crate::proto::{CallContext, CheckRequest, ConfirmationPreview, IssueRequest, ToolCall};
+use crate::proto::{
+    CallContext, CheckRequest, ConfirmationPreview, IssueRequest, Reason, ToolCall,
+};
 
 /// Shows what a person is asked to confirm and, with --yes, prints the ticket.
 #[derive(Debug, Args)]
@@ -62,7 +65,12 @@ impl Confirm {
             let secret = std::fs::read_to_string(&self.secret_file).map_err(|error| {
                 Failure::new(format!("{}: {error}", self.secret_file.display()))
             })?;
-            let bearer: MetadataValue<Ascii> = format!("Bearer {secret}").parse()?;
+            let bearer: MetadataValue<Ascii> = format!("Bearer {secret}").parse().map_err(|_| {
+                Failure::new(format!(
+                    "{}: no caller's secret: it holds a line break or another control character",
+                    self.secret_file.display()
+                ))
+            })?;
             let channel = Channel::from_shared(format!("http://{}", self.gate))?.connect().await?;
             let Some(preview) = self.preview(&channel, &bearer).await? else { return Ok(false) };
             // The ticket alone goes to standard output, so that it can be piped.
@@ -90,13 +98,14 @@ impl Confirm {
         let Some(verdict) = answer.into_inner().verdicts.into_iter().next() else {
             return Err(Failure::new("the gate gave no verdict"));
         };
-        if verdict.preview.is_none() {
-            let mut told = io::stderr().lock();
-            if verdict.admitted {
-                writeln!(told, "nothing to confirm: the call runs without a ticket")?;
-            } else {
-                let reason = verdict.reason().as_str_name().trim_start_matches("REASON_");
-                writeln!(told, "nothing to confirm: {reason}: {}", verdict.message)?;
+        let mut told = io::stderr().lock();
+        if verdict.admitted && verdict.preview.is_none() {
+            writeln!(told, "nothing to confirm: the call runs without a ticket")?;
+        } else if verdict.reason() != Reason::ConfirmationRequired {
+            let reason = verdict.reason().as_str_name().trim_start_matches("REASON_");
+            writeln!(told, "{reason}: {}", verdict.message)?;
+            for fault in &verdict.faults {
+                writeln!(told, "  {}: {}", fault.pointer, fault.keyword)?;
             }
         }
         Ok(verdict.preview)
@@ -150,5 +159,6 @@ fn authorised<T>(message: T, bearer: &MetadataValue<Ascii>) -> Request<T> {
 /// By value, as a closure of `map_err` takes it.
 #[allow(clippy::needless_pass_by_value, reason = "map_err hands the status over")]
 fn told(status: tonic::Status) -> Failure {
-    Failure::new(format!("the gate answered {:?}: {}", status.code(), status.message()))
+    let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
+    Failure::new(format!("the gate answered {:?} {reason}: {}", status.code(), status.message()))
 }

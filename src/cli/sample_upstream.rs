@@ -19,7 +19,7 @@ pub struct SampleUpstream {
     #[arg(long, default_value = "deploy/demo/knowledge.yaml")]
     knowledge: PathBuf,
     /// Where support drafts are written
-    #[arg(long, default_value = "deploy/demo/data/drafts")]
+    #[arg(long, default_value = "deploy/demo/drafts")]
     drafts: PathBuf,
 }
 

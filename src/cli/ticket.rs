@@ -59,6 +59,9 @@ impl TicketCommand {
         let text = read(&file)?;
         let now = SystemClock.now();
         let mut out = io::stdout().lock();
+        if text.trim_end() != text {
+            writeln!(out, "White space at the end is left out here; the gate refuses it.\n")?;
+        }
         let Some(config) = config else {
             return Ok(inspect(text.trim_end(), None, now, &mut out)?);
         };
