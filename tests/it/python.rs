@@ -5,7 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use crate::support::running::{Does, LEDGER, Options, World};
+use tempfile::TempDir;
+use tokio_util::sync::DropGuard;
+
+use crate::support::process::Process;
+use crate::support::running::{Does, Handler, Options, start_handler, write_config};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const MODULES: &str = "import grpc, grpc_tools, grpc_reflection, grpc_health, grpc_status";
@@ -28,71 +32,90 @@ arguments_schema:
   properties: {text: {type: string, maxLength: 64}}
 "#;
 
+/// The real binary before a handler, as a Python backend finds it.
+struct Gate {
+    process: Process,
+    address: String,
+    handler: Handler,
+    directory: TempDir,
+    _upstream: DropGuard,
+}
+
+impl Gate {
+    /// With the demo's contracts, and these besides.
+    async fn serving(more: &str) -> Self {
+        let (handler, upstream, stop) = start_handler().await;
+        let directory = tempfile::tempdir().unwrap();
+        let policy = directory.path().join("policy");
+        copy_demo_policy(&policy);
+        fs::write(policy.join("more.yaml"), more).unwrap();
+        // The field holds one item of the list; the quotes make it two.
+        let listener = Some("127.0.0.1:0\", \"unix:run/gate.sock".to_owned());
+        let options = Options { policy, listener, ..Options::writes() };
+        let config = write_config(directory.path(), &upstream, &options);
+        let (process, address, _) = Process::serving(&config).await;
+        Self { process, address, handler, directory, _upstream: stop }
+    }
+
+    /// A script of `tests/python`, with stubs generated for it.
+    fn script(&self, python: &Path, name: &str) -> Command {
+        let stubs = self.directory.path().join("stubs");
+        if !stubs.exists() {
+            generate(python, &stubs);
+        }
+        let mut command = Command::new(python);
+        command
+            .arg(Path::new(ROOT).join("tests/python").join(name))
+            .env("PYTHONPATH", stubs)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("TOOLGATE_ADDRESS", &self.address)
+            .env("TOOLGATE_SOCKET", self.directory.path().join("run/gate.sock"))
+            .env("TOOLGATE_SECRETS", self.directory.path());
+        command
+    }
+
+    async fn stop(mut self) {
+        self.process.terminate();
+        assert_eq!(self.process.exit_code().await, Some(0), "{}", self.process.log());
+    }
+}
+
+/// What a script prints, which may take its time.
+async fn run(mut command: Command) -> String {
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    assert_success(&output)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_client_is_served() {
     let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let stubs = folder.path().join("stubs");
-    generate(&python, &stubs);
-    let policy = folder.path().join("policy");
-    copy_demo_policy(&policy);
-    fs::write(policy.join("create_note.yaml"), NOTE).unwrap();
-    // The field holds one item of the list; the quotes make it two.
-    let listener = Some("127.0.0.1:0\", \"unix:run/gate.sock".to_owned());
-    let world = World::start_with(Options { policy, listener, ..Options::writes() }).await;
-    world.handler.set("search_knowledge_base", Does::Answer(MATCH.to_owned()));
-    world.handler.set("get_document_status", Does::Hang);
+    let gate = Gate::serving(NOTE).await;
+    gate.handler.set("search_knowledge_base", Does::Answer(MATCH.to_owned()));
+    gate.handler.set("get_document_status", Does::Hang);
 
-    let address = world.running().addresses()[0].clone();
-    let secrets = world.directory.path().to_owned();
-    let socket = world.directory.path().join("run/gate.sock");
-    let played = tokio::task::spawn_blocking(move || {
-        let script = |name: &str| {
-            let mut command = Command::new(&python);
-            command
-                .arg(Path::new(ROOT).join("tests/python").join(name))
-                .env("PYTHONPATH", &stubs)
-                .env("PYTHONDONTWRITEBYTECODE", "1")
-                .env("TOOLGATE_ADDRESS", &address)
-                .env("TOOLGATE_SOCKET", &socket)
-                .env("TOOLGATE_SECRETS", &secrets);
-            command
-        };
-        let first =
-            script("first_call.py").arg(&address).arg(secrets.join("proposer")).output().unwrap();
-        let rest = script("test_gate.py").output().unwrap();
-        (first, rest)
-    });
-    let (first, rest) = played.await.unwrap();
-
-    let printed = assert_success(&first);
+    let mut first = gate.script(&python, "first_call.py");
+    first.arg(&gate.address).arg(gate.directory.path().join("proposer"));
+    let printed = run(first).await;
     assert!(printed.starts_with("call-1 REASON_OK {\"matches\":"), "{printed}");
-    let told = assert_success(&rest);
+
+    let told = run(gate.script(&python, "test_gate.py")).await;
     assert!(told.trim_end().ends_with("OK") && !told.contains("Ran 0 tests"), "{told}");
+    gate.stop().await;
 }
 
 /// What `docs/integration.md` shows: preview, ticket, write, and the same again.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_python_client_confirms_a_write() {
     let Some(python) = python() else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let stubs = folder.path().join("stubs");
-    generate(&python, &stubs);
-    let policy = folder.path().join("policy");
-    copy_demo_policy(&policy);
-    let world = World::start_with(Options { policy, more: LEDGER, ..Options::default() }).await;
+    let gate = Gate::serving("").await;
     let drafted = r#"{"draft_id": "draft-1", "status": "drafted"}"#;
-    world.handler.set("create_support_draft", Does::Answer(drafted.to_owned()));
+    gate.handler.set("create_support_draft", Does::Answer(drafted.to_owned()));
 
-    let mut command = Command::new(&python);
-    command
-        .arg(Path::new(ROOT).join("tests/python/confirmed_call.py"))
-        .arg(&world.running().addresses()[0])
-        .args(["proposer", "confirmer"].map(|role| world.directory.path().join(role)))
-        .env("PYTHONPATH", &stubs)
-        .env("PYTHONDONTWRITEBYTECODE", "1");
-    let played = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
-    let printed = assert_success(&played);
+    let mut script = gate.script(&python, "confirmed_call.py");
+    script
+        .arg(&gate.address)
+        .args(["proposer", "confirmer"].map(|role| gate.directory.path().join(role)));
+    let printed = run(script).await;
     let lines: Vec<_> = printed.lines().collect();
     assert_eq!(
         lines,
@@ -103,7 +126,8 @@ async fn a_python_client_confirms_a_write() {
             "REASON_CALL_REPLAYED EFFECT_APPLIED This tool call has already ended.",
         ]
     );
-    assert_eq!(world.handler.seen().len(), 1);
+    assert_eq!(gate.handler.seen().len(), 1);
+    gate.stop().await;
 }
 
 #[test]
