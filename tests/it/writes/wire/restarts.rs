@@ -187,31 +187,54 @@ async fn tickets_die_with_their_ledger() {
     assert_does_not_start(world.directory.path());
 }
 
-#[tokio::test]
-async fn a_ledger_older_than_the_journal_does_not_start() {
-    let (_handler, upstream, _stop) = start_handler().await;
-    let directory = tempfile::tempdir().unwrap();
-    let config = write_config(directory.path(), &upstream, &Options::writes());
-    let home = ledger(directory.path());
-    fs::create_dir(directory.path().join("data")).unwrap();
-    // A ledger that was last used two hours ago, and a copy of it.
+/// A ledger that was last used two hours ago, and a copy of it.
+async fn an_old_ledger(directory: &Path) {
+    let home = ledger(directory);
+    fs::create_dir(directory.join("data")).unwrap();
     let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
     let old = EmbeddedLedger::open(&EmbeddedOptions::new(home.clone(), long_ago)).unwrap();
     old.observe(Reading { now: long_ago, monotonic: Duration::ZERO }).await.unwrap();
     drop(old);
-    let copy = directory.path().join("copy");
-    copy_files(&home, &copy);
+    copy_files(&home, &directory.join("copy"));
+}
 
-    let (mut process, grpc, _) = Process::serving(&config).await;
-    let sides = Sides::new(channel(&grpc).await);
-    let (call, _) = sides.confirm(draft("c1", "a")).await;
-    assert_eq!(sides.reason(&call).await, Reason::Ok);
-    process.terminate();
-    assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
+fn restore(directory: &Path) {
+    fs::remove_dir_all(ledger(directory)).unwrap();
+    copy_files(&directory.join("copy"), &ledger(directory));
+}
 
-    fs::remove_dir_all(&home).unwrap();
-    copy_files(&copy, &home);
-    assert_does_not_start(directory.path());
+#[tokio::test]
+async fn a_ledger_older_than_the_journal_does_not_start() {
+    for what in ["ended", "running", "revoked"] {
+        let (handler, upstream, _stop) = start_handler().await;
+        let directory = tempfile::tempdir().unwrap();
+        let config = write_config(directory.path(), &upstream, &Options::writes());
+        an_old_ledger(directory.path()).await;
+
+        let (mut process, grpc, _) = Process::serving(&config).await;
+        let sides = Sides::new(channel(&grpc).await);
+        let (call, id) = sides.confirm(draft("c1", "a")).await;
+        match what {
+            "ended" => assert_eq!(sides.reason(&call).await, Reason::Ok),
+            "running" => {
+                handler.set("draft", Does::Hang);
+                let sides = sides.clone();
+                drop(tokio::spawn(async move { sides.execute(&call).await }));
+                until("the handler is entered", async || handler.running() == 1).await;
+            }
+            _ => assert!(!sides.revoke(&id).await.unwrap().was_spent),
+        }
+        process.kill();
+        drop(process);
+
+        restore(directory.path());
+        assert_does_not_start(directory.path());
+        // Believing the clock does not change what was forgotten.
+        let config = config.to_str().unwrap();
+        let (code, _, log) = run_text(["ledger", "clock", "--config", config, "--accept"]);
+        assert_eq!(code, Some(0), "{log}");
+        assert_does_not_start(directory.path());
+    }
 }
 
 #[tokio::test]
