@@ -25,7 +25,10 @@ with grpc.insecure_channel(address) as channel:
 
     # What the person is shown.
     check = tool_gate_pb2.CheckRequest(context=context, calls=[call])
-    preview = gate.Check(check, timeout=10, metadata=confirmer).verdicts[0].preview
+    verdict = gate.Check(check, timeout=10, metadata=confirmer).verdicts[0]
+    if verdict.reason != types_pb2.REASON_CONFIRMATION_REQUIRED:
+        sys.exit(f"nothing to confirm: {verdict.message}")
+    preview = verdict.preview
     print(preview.prompt)
 
     # They have agreed. Who they are comes from your own session.
