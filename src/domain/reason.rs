@@ -77,6 +77,14 @@ impl Effect {
             Self::Unknown => "unknown",
         }
     }
+
+    /// The effect of a word that [`Effect::as_str`] gives.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        [Self::None, Self::Applied, Self::Unknown]
+            .into_iter()
+            .find(|effect| effect.as_str() == word)
+    }
 }
 
 /// One row of the table.

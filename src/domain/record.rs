@@ -12,13 +12,11 @@ use jiff::Timestamp;
 use subtle::ConstantTimeEq;
 use uuid::Uuid;
 
+use super::admission::MAX_ATTEMPT;
 use super::audit::{Digest, Event};
 use super::proposal::Context;
 use super::reason::{Effect, Reason};
 use super::stages::idempotency_key;
-
-/// No attempt has a higher number.
-const MAX_ATTEMPT: u32 = 100;
 
 /// What a record is found by: SHA-256(C([tenant, conversation, `tool_call_id`])),
 /// the bytes of the idempotency key.

@@ -192,7 +192,8 @@ impl Stored {
                 .transpose()?,
             last_attempt: self.last_attempt,
             kept: Duration::from_secs(self.kept_seconds),
-            effect_before: effect(&self.effect_before).ok_or(FormatFault("effect_before"))?,
+            effect_before: Effect::from_word(&self.effect_before)
+                .ok_or(FormatFault("effect_before"))?,
             started: Arc::new(started),
             state,
         })
@@ -203,7 +204,7 @@ impl StoredEnd {
     fn into_state(self) -> Result<State, FormatFault> {
         Ok(State::Ended(Ended {
             reason: Reason::from_code(&self.reason).ok_or(FormatFault("reason"))?,
-            effect: effect(&self.effect).ok_or(FormatFault("effect"))?,
+            effect: Effect::from_word(&self.effect).ok_or(FormatFault("effect"))?,
             at: time("at", &self.at)?,
             result_digest: self
                 .result_digest
@@ -262,12 +263,6 @@ fn time(field: &'static str, text: &str) -> Result<Timestamp, FormatFault> {
 
 fn uuid(field: &'static str, text: &str) -> Result<Uuid, FormatFault> {
     Uuid::try_parse(text).map_err(|_| FormatFault(field))
-}
-
-fn effect(word: &str) -> Option<Effect> {
-    [Effect::None, Effect::Applied, Effect::Unknown]
-        .into_iter()
-        .find(|effect| effect.as_str() == word)
 }
 
 fn trace_id(text: &str) -> Result<TraceId, FormatFault> {

@@ -161,7 +161,7 @@ impl Fields {
                 effect: self
                     .effect
                     .as_deref()
-                    .and_then(read_effect)
+                    .and_then(Effect::from_word)
                     .ok_or(RecordFault::Field("effect"))?,
             }),
             _ => Err(RecordFault::Field("event")),
@@ -268,12 +268,6 @@ fn read_trace_id(hex: &str) -> Result<TraceId, RecordFault> {
         .ok()
         .and_then(|bits| TraceId::new(bits.to_be_bytes()))
         .ok_or(RecordFault::Field("trace_id"))
-}
-
-fn read_effect(word: &str) -> Option<Effect> {
-    [Effect::None, Effect::Applied, Effect::Unknown]
-        .into_iter()
-        .find(|effect| effect.as_str() == word)
 }
 
 #[allow(
