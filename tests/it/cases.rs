@@ -12,15 +12,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::time::Instant;
-use toolgate::domain::audit::{AuditKey, Event, EventKind};
+use toolgate::domain::audit::{Event, EventKind};
 use toolgate::domain::proposal::{Context, Proposal};
-use toolgate::gate::{
-    AuditState, BatchReport, CallResult, ExecuteRequest, Gate, GateOptions, Ports, RecordedEvent,
-};
-use toolgate::ports::Durability;
-use toolgate::telemetry::metrics::Metrics;
+use toolgate::gate::{AuditState, BatchReport, CallResult, ExecuteRequest, Ports, RecordedEvent};
 
-use crate::support::fakes::{Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock};
+use crate::support::fakes::{
+    Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock, gate,
+};
 use crate::support::policies;
 use crate::support::script::{self, Handler, JournalStep, Mode, compare};
 
@@ -90,22 +88,12 @@ fn play(case: Case) -> Result<(), String> {
                 .map(|(tool, acts)| (tool, acts.into_iter().map(Act::from).collect())),
         ));
         let policy = policies::cases();
-        let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
-        let gate = Gate::new(
-            GateOptions {
-                policy,
-                key: AuditKey::new("audit-1".into(), &[9; 32]),
-                read_durability: Durability::Written,
-                in_flight: 4,
-                recorder: None,
-            },
-            Ports {
-                journal: journal.clone(),
-                upstream: upstream.clone(),
-                clock: Arc::new(SteppedClock::new()),
-            },
-            metrics,
-        );
+        let ports = Ports {
+            journal: journal.clone(),
+            upstream: upstream.clone(),
+            clock: Arc::new(SteppedClock::new()),
+        };
+        let (gate, _) = gate(policy, 4, None, ports);
         let request = ExecuteRequest {
             context: Arc::new(Context {
                 request_id: "request-1".into(),

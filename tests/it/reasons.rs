@@ -5,16 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use toolgate::domain::audit::AuditKey;
 use toolgate::domain::proposal::{BatchMode, Context, Proposal};
 use toolgate::domain::reason::Reason;
 use toolgate::domain::refused::Refused;
-use toolgate::gate::{ExecuteRequest, Gate, GateOptions, Ports};
-use toolgate::ports::Durability;
+use toolgate::gate::{ExecuteRequest, Ports};
 use toolgate::proto;
-use toolgate::telemetry::metrics::Metrics;
 
-use crate::support::fakes::{ScriptedJournal, ScriptedUpstream, SteppedClock};
+use crate::support::fakes::{ScriptedJournal, ScriptedUpstream, SteppedClock, gate};
 use crate::support::policies;
 
 /// Reasons that no case file reaches, because they need a process or a connection: where they are.
@@ -132,22 +129,12 @@ async fn a_journal_that_is_down_refuses_the_request_as_a_whole() {
     let journal = Arc::new(ScriptedJournal::default());
     let upstream = Arc::new(ScriptedUpstream::default());
     let policy = policies::cases();
-    let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
-    let gate = Gate::new(
-        GateOptions {
-            policy,
-            key: AuditKey::new("audit-1".into(), &[9; 32]),
-            read_durability: Durability::Written,
-            in_flight: 1,
-            recorder: None,
-        },
-        Ports {
-            journal: journal.clone(),
-            upstream: upstream.clone(),
-            clock: Arc::new(SteppedClock::new()),
-        },
-        metrics,
-    );
+    let ports = Ports {
+        journal: journal.clone(),
+        upstream: upstream.clone(),
+        clock: Arc::new(SteppedClock::new()),
+    };
+    let (gate, _) = gate(policy, 1, None, ports);
     let request = || ExecuteRequest {
         context: Arc::new(Context {
             request_id: "r".into(),

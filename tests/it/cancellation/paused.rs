@@ -4,15 +4,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
-use toolgate::domain::audit::{AuditKey, Event, EventKind};
+use toolgate::domain::audit::{Event, EventKind};
 use toolgate::domain::policy::PolicySnapshot;
 use toolgate::domain::proposal::{BatchMode, Context, Proposal};
 use toolgate::domain::reason::Reason;
-use toolgate::gate::{ExecuteRequest, Gate, GateOptions, Ports};
+use toolgate::gate::{ExecuteRequest, Gate, Ports};
 use toolgate::ports::{Durability, Upstream};
 use toolgate::telemetry::metrics::Metrics;
 
-use crate::support::fakes::{Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock};
+use crate::support::fakes::{
+    Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock, gate,
+};
 use crate::support::journal::endings_of;
 use crate::support::policies;
 use crate::support::running::metric;
@@ -32,22 +34,12 @@ impl Stage {
         let journal = Arc::new(ScriptedJournal::new(journal));
         let upstream = Arc::new(ScriptedUpstream::new([(tool.to_owned(), acts)]));
         let policy = Arc::clone(&POLICY);
-        let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
-        let gate = Gate::new(
-            GateOptions {
-                policy,
-                key: AuditKey::new("audit-1".into(), &[9; 32]),
-                read_durability: Durability::Written,
-                in_flight: 1,
-                recorder: None,
-            },
-            Ports {
-                journal: journal.clone(),
-                upstream: upstream.clone() as Arc<dyn Upstream>,
-                clock: Arc::new(SteppedClock::new()),
-            },
-            metrics.clone(),
-        );
+        let ports = Ports {
+            journal: journal.clone(),
+            upstream: upstream.clone() as Arc<dyn Upstream>,
+            clock: Arc::new(SteppedClock::new()),
+        };
+        let (gate, metrics) = gate(policy, 1, None, ports);
         Self { gate, journal, upstream, metrics }
     }
 

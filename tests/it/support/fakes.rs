@@ -9,9 +9,30 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::{Instant, sleep};
-use toolgate::domain::audit::{ClosedSetFault, Digest, Entry, Event, Stamp};
+use toolgate::domain::audit::{AuditKey, ClosedSetFault, Digest, Entry, Event, Stamp};
+use toolgate::domain::policy::PolicySnapshot;
 use toolgate::domain::stages::Delivery;
+use toolgate::gate::{Gate, GateOptions, Ports, Recorder};
 use toolgate::ports::{Clock, Durability, Journal, JournalFault, Upstream, UpstreamFault};
+use toolgate::telemetry::metrics::Metrics;
+
+/// A gate before fakes, and what it counts.
+pub fn gate(
+    policy: Arc<PolicySnapshot>,
+    in_flight: usize,
+    recorder: Option<Recorder>,
+    ports: Ports,
+) -> (Arc<Gate>, Metrics) {
+    let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
+    let options = GateOptions {
+        policy,
+        key: AuditKey::new("audit-1".into(), &[9; 32]),
+        read_durability: Durability::Written,
+        in_flight,
+        recorder,
+    };
+    (Gate::new(options, ports, metrics.clone()), metrics)
+}
 
 /// A wall clock that follows the runtime's time, which tests pause and step.
 pub struct SteppedClock {

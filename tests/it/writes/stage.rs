@@ -4,20 +4,17 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use tokio::time::Instant;
-use toolgate::domain::audit::AuditKey;
 use toolgate::domain::policy::PolicySnapshot;
 use toolgate::domain::proposal::{BatchMode, Context, Proposal};
 use toolgate::domain::record::{CallKey, State, TicketUse};
 use toolgate::domain::refused::Refused;
 use toolgate::domain::ticket::Issued;
-use toolgate::gate::{
-    BatchReport, ExecuteRequest, Gate, GateOptions, IssueRequest, Ports, Verdict,
-};
-use toolgate::ports::{Durability, Ledger};
+use toolgate::gate::{BatchReport, ExecuteRequest, Gate, IssueRequest, Ports, Verdict};
+use toolgate::ports::Ledger;
 use toolgate::telemetry::metrics::Metrics;
 use uuid::Uuid;
 
-use crate::support::fakes::{ScriptedJournal, ScriptedUpstream, SteppedClock};
+use crate::support::fakes::{ScriptedJournal, ScriptedUpstream, SteppedClock, gate};
 use crate::support::ledger::recorder;
 use crate::support::policies;
 
@@ -44,18 +41,9 @@ impl Stage {
         let (journal, upstream) = (Arc::new(journal), Arc::new(upstream));
         let clock = Arc::new(SteppedClock::new());
         let policy = Arc::clone(&POLICY);
-        let metrics = Metrics::new("test", policy.contracts().len()).unwrap();
-        let gate = Gate::new(
-            GateOptions {
-                policy,
-                key: AuditKey::new("audit-1".into(), &[9; 32]),
-                read_durability: Durability::Written,
-                in_flight: 4,
-                recorder: Some(recorder(Arc::clone(&ledger))),
-            },
-            Ports { journal: journal.clone(), upstream: upstream.clone(), clock: clock.clone() },
-            metrics.clone(),
-        );
+        let ports =
+            Ports { journal: journal.clone(), upstream: upstream.clone(), clock: clock.clone() };
+        let (gate, metrics) = gate(policy, 4, Some(recorder(Arc::clone(&ledger))), ports);
         Self { gate, journal, upstream, clock, metrics, ledger, tickets: Mutex::default() }
     }
 
