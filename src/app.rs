@@ -28,12 +28,12 @@ use crate::domain::ticket::{ConfirmationKey, ConfirmationKeys, KeysFault};
 use crate::gate::{Gate, GateOptions, Ports, Recorder};
 use crate::grpc::callers::Callers;
 use crate::grpc::server::{Listener, Services};
-use crate::ports::{Clock, Journal};
+use crate::ports::{Clock, Journal, Ledger};
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
 use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
-use recover::{LastSeen, open_and_recover};
+use recover::open_and_recover;
 
 /// How long idle connections get to close once every request has ended.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -104,8 +104,7 @@ impl Running {
         let policy = Arc::new(config.policy.snapshot);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
-        let (recorder, last_seen) =
-            open_ledger(config.confirmation, &config.data, &*clock)?.unzip();
+        let (recorder, ledger) = open_ledger(config.confirmation, &config.data, &*clock)?.unzip();
         let options = JournalOptions {
             segment_bytes: config.segment_bytes,
             queue_events: config.journal_queue_events,
@@ -114,8 +113,8 @@ impl Running {
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
         let tool_metrics = metrics.tools(policy.contracts().map(|contract| &*contract.name));
-        let ledger = recorder.as_ref().map(|recorder| &*recorder.ledger);
-        let journal = open_and_recover(options, ledger, last_seen, &*clock, &tool_metrics).await?;
+        let journal =
+            open_and_recover(options, ledger.as_deref(), &policy, &*clock, &tool_metrics).await?;
         metrics.journal_opened(journal.head().sequence);
         let journal = Arc::new(journal);
 
@@ -264,19 +263,19 @@ fn open_ledger(
     config: Option<ConfirmationConfig>,
     data: &Path,
     clock: &dyn Clock,
-) -> Result<Option<(Recorder, LastSeen)>, StartError> {
+) -> Result<Option<(Recorder, Arc<EmbeddedLedger>)>, StartError> {
     let directory = data.join("ledger");
     let Some(config) = config else {
         return if directory.exists() { Err(StartError::LedgerLeftOut) } else { Ok(None) };
     };
     let options =
         EmbeddedOptions { skew: config.skew, ..EmbeddedOptions::new(directory, clock.now()) };
-    let ledger = EmbeddedLedger::open(&options).map_err(StartError::Ledger)?;
-    let last_seen = LastSeen(ledger.seen_at_open());
+    let ledger = Arc::new(EmbeddedLedger::open(&options).map_err(StartError::Ledger)?);
     let keys = confirmation_keys(&config.secrets).map_err(StartError::Keys)?;
     let confirmations = Confirmations { keys, ticket_ttl: config.ticket_ttl, skew: config.skew };
-    let recorder = Recorder { confirmations: Arc::new(confirmations), ledger: Arc::new(ledger) };
-    Ok(Some((recorder, last_seen)))
+    let confirmations = Arc::new(confirmations);
+    let recorder = Recorder { confirmations, ledger: Arc::clone(&ledger) as Arc<dyn Ledger> };
+    Ok(Some((recorder, ledger)))
 }
 
 /// The keys of tickets and arguments hashes, the one that signs first.

@@ -4,4 +4,5 @@ pub mod clock;
 pub mod journal;
 pub mod ledger;
 mod lock;
+mod manifest;
 pub mod upstream;

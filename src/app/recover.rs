@@ -3,11 +3,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
-
 use super::StartError;
 use crate::adapters::journal::{JournalFiles, JournalOptions, Recovered};
+use crate::adapters::ledger::EmbeddedLedger;
 use crate::domain::audit::{CallName, Entry, Event};
+use crate::domain::contract::ToolEffect;
+use crate::domain::generation::{self, JournalFound, LedgerOld};
+use crate::domain::policy::PolicySnapshot;
 use crate::domain::record::{CallKey, Record};
 use crate::domain::recovery;
 use crate::failpoint::failpoint;
@@ -18,24 +20,15 @@ use crate::telemetry::metrics::ToolMetrics;
 /// `limits.journal_queue_events` takes at once.
 const CLOSED_AT_ONCE: usize = 32;
 
-/// How far the journal's clock may be ahead of what the ledger was shown: it is
-/// shown the time every 10 s, and a disk takes its own.
-const UNSEEN: SignedDuration = SignedDuration::from_secs(30);
-
 /// The calls that were reserved and not settled.
 pub(super) type Unsettled = Vec<(CallKey, Record)>;
-
-/// The latest time that a ledger was shown. Not its high-water mark: that stands
-/// still behind a clock that has stepped ahead, while calls go on.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LastSeen(pub(super) Option<Timestamp>);
 
 /// Opens the journal, closes the pairs that were left open and settles the calls
 /// that were left running: first the journal, which is what settling reads.
 pub(super) async fn open_and_recover(
     options: JournalOptions,
-    ledger: Option<&dyn Ledger>,
-    last_seen: Option<LastSeen>,
+    ledger: Option<&EmbeddedLedger>,
+    policy: &PolicySnapshot,
     clock: &dyn Clock,
     tool_metrics: &ToolMetrics,
 ) -> Result<JournalFiles, StartError> {
@@ -51,46 +44,75 @@ pub(super) async fn open_and_recover(
     if recovered.cut_bytes > 0 {
         tracing::warn!(bytes = recovered.cut_bytes, "a torn tail of the journal was cut");
     }
-    if last_seen.is_some_and(|seen| seen.is_older_than(recovered.newest_recorded)) {
-        return Err(StartError::LedgerOld);
-    }
+    let found = JournalFound {
+        beside: recovered.beside.clone(),
+        newest_recorded: recovered.newest_recorded,
+    };
+    let witnesses = ledger.map(|ledger| generation::compare(ledger.found(), &found)).transpose();
+    let witnesses = witnesses.map_err(|LedgerOld| StartError::LedgerOld)?;
     failpoint!("pairs-not-closed", if !recovered.open.is_empty());
-    close_pairs(&journal, &recovered, ledger, clock, tool_metrics).await?;
+    let closed = match ledger {
+        Some(ledger) if witnesses.is_some_and(|witnesses| witnesses.ledger_is_whole) => {
+            closed_by(ledger, &recovered.open, clock).await?
+        }
+        // What was not here cannot say what it knew.
+        Some(_) => closed_unaccounted(&recovered.open, policy, clock),
+        None => {
+            let close = |started| recovery::close_pair(started, None, clock.now());
+            recovered.open.iter().map(|started| close(started)).collect()
+        }
+    };
+    append_closed(&journal, closed, tool_metrics).await?;
     failpoint!("pairs-closed-not-settled", if !unsettled.is_empty());
     if let Some(ledger) = ledger {
-        settle(ledger, unsettled, &recovered, clock).await?;
+        let is_witnessed = witnesses.is_some_and(|witnesses| witnesses.journal_is_whole);
+        settle(ledger, unsettled, is_witnessed.then_some(&recovered), clock).await?;
+        failpoint!("settled-not-counted");
+        let generation = ledger.start_generation().await.map_err(|_| StartError::LedgerRecovery)?;
+        failpoint!("counted-not-told");
+        journal.set_beside(&generation).map_err(StartError::Journal)?;
     }
     Ok(journal)
 }
 
-impl LastSeen {
-    /// A ledger that was restored from an older copy has forgotten what was
-    /// spent since: the journal has the end of a call that it was never shown the time of.
-    fn is_older_than(self, newest_recorded: Option<Timestamp>) -> bool {
-        match (self.0, newest_recorded) {
-            (_, None) => false,
-            (None, Some(_)) => true,
-            (Some(seen), Some(newest)) => newest.duration_since(seen) > UNSEEN,
-        }
+async fn closed_by(
+    ledger: &dyn Ledger,
+    open: &[Arc<Event>],
+    clock: &dyn Clock,
+) -> Result<Vec<Event>, StartError> {
+    let mut closed = Vec::with_capacity(open.len());
+    for started in open {
+        let key = CallKey::new(&started.context, &started.tool_call_id);
+        let record = ledger.look(key).await.map_err(|_| StartError::LedgerRecovery)?;
+        closed.push(recovery::close_pair(started, record.as_ref(), clock.now()));
     }
+    Ok(closed)
 }
 
-async fn close_pairs(
-    journal: &JournalFiles,
-    recovered: &Recovered,
-    ledger: Option<&dyn Ledger>,
+fn closed_unaccounted(
+    open: &[Arc<Event>],
+    policy: &PolicySnapshot,
     clock: &dyn Clock,
+) -> Vec<Event> {
+    // Another policy may have called a read what was a write then.
+    let is_read = |started: &Event| {
+        started.policy_digest == policy.digest()
+            && policy.contract(&started.tool).is_some_and(|tool| tool.effect == ToolEffect::Read)
+    };
+    open.iter()
+        .map(|started| recovery::close_unaccounted(started, is_read(started), clock.now()))
+        .collect()
+}
+
+async fn append_closed(
+    journal: &JournalFiles,
+    closed: Vec<Event>,
     tool_metrics: &ToolMetrics,
 ) -> Result<(), StartError> {
-    if recovered.open.is_empty() {
+    if closed.is_empty() {
         return Ok(());
     }
-    let mut closed = Vec::with_capacity(recovered.open.len());
-    for started in &recovered.open {
-        let record = record_of(started, ledger).await?;
-        let event = recovery::close_pair(started, record.as_ref(), clock.now());
-        closed.push(Arc::new(event));
-    }
+    let closed: Vec<Arc<Event>> = closed.into_iter().map(Arc::new).collect();
     tracing::warn!(count = closed.len(), "closing the pairs that a killed process left open");
     for some in closed.chunks(CLOSED_AT_ONCE) {
         let entries = some.iter().cloned().map(Entry::Call).collect();
@@ -103,27 +125,17 @@ async fn close_pairs(
     Ok(())
 }
 
-async fn record_of(
-    started: &Event,
-    ledger: Option<&dyn Ledger>,
-) -> Result<Option<Record>, StartError> {
-    let Some(ledger) = ledger else { return Ok(None) };
-    let key = CallKey::new(&started.context, &started.tool_call_id);
-    ledger.look(key).await.map_err(|_| StartError::LedgerRecovery)
-}
-
 async fn settle(
     ledger: &dyn Ledger,
     unsettled: Unsettled,
-    recovered: &Recovered,
+    witness: Option<&Recovered>,
     clock: &dyn Clock,
 ) -> Result<(), StartError> {
     let count = unsettled.len();
     for (key, record) in unsettled {
-        let (ended, last_attempt) = if recovered.created <= record.reserved_at {
-            recovery::settle(&record, &recovered.open, &recovered.ended, clock.now())
-        } else {
-            recovery::settle_unwitnessed(&record, clock.now())
+        let (ended, last_attempt) = match witness {
+            Some(journal) => recovery::settle(&record, &journal.open, &journal.ended, clock.now()),
+            None => recovery::settle_unwitnessed(&record, clock.now()),
         };
         let settlement = Settlement { ended, last_attempt };
         ledger

@@ -12,6 +12,7 @@ pub mod authorisation;
 pub mod caller;
 pub mod canonical;
 pub mod contract;
+pub mod generation;
 pub mod json;
 pub mod keyed;
 pub mod policy;

@@ -57,6 +57,20 @@ pub fn close_pair(started: &Event, record: Option<&Record>, now: Timestamp) -> E
     started.completed(now, kind)
 }
 
+/// The completed event of a pair that was left open while another ledger was
+/// there, or this one was older: what that knew of the call nobody knows.
+#[must_use]
+pub fn close_unaccounted(started: &Event, is_read: bool, now: Timestamp) -> Event {
+    let kind = EventKind::Completed {
+        reason: Reason::ProcessLost,
+        duration_us: 0,
+        result_summary: None,
+        result_digest: None,
+        effect: if is_read { Effect::None } else { Effect::Unknown },
+    };
+    started.completed(now, kind)
+}
+
 /// How a running record of a dead process ends: by its completed events if its
 /// last attempt has one, else as lost. Never run again by itself. Its effect is
 /// that of all attempts of the call, those of earlier reservations included.
@@ -83,6 +97,10 @@ pub fn settle(
             continue;
         }
         let standing = Standing::of(event, record);
+        // Of an earlier life of the call's id, which the ledger has forgotten.
+        if event.time < record.started.time && standing == Standing::Its {
+            continue;
+        }
         if standing != Standing::Unreserved {
             effect = effect.and(*changed);
         }

@@ -39,6 +39,8 @@ const POINTS: &[&str] = &[
     "some-pairs-closed",
     "pairs-closed-not-settled",
     "some-calls-settled",
+    "settled-not-counted",
+    "counted-not-told",
 ];
 
 #[test]

@@ -119,6 +119,7 @@ const WALLS: &[Wall] = &[
             ("adapters/journal/", "the journal"),
             ("adapters/ledger/", "the ledger"),
             ("adapters/lock.rs", "who owns the directory of either"),
+            ("adapters/manifest.rs", "which one that is"),
             ("config/policy/files.rs", "reads the policy directory"),
             ("config/secrets.rs", "reads and writes secret files"),
             ("grpc/server.rs", "the mode and the end of a Unix socket"),

@@ -5,6 +5,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::adapters::manifest::sync_directory;
+
 /// Makes segments.
 pub(super) trait Disk: Send {
     /// Opens the last segment to go on at its end. What a killed process left
@@ -135,11 +137,6 @@ impl SegmentFile for File {
         self.set_len(len)?;
         self.sync_all()
     }
-}
-
-/// Makes names within a directory durable.
-pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
 }
 
 /// Opens a segment to write at its end.

@@ -1,78 +1,83 @@
-//! `journal.json`: which format a journal has, and which journal it is.
+//! `journal.json`: which format a journal has, which journal it is, and which
+//! ledger was last beside it.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::disk::{Directory, sync_directory};
+use super::disk::Directory;
 use super::error::OpenError;
+use crate::adapters::manifest::{self, ManifestFault};
+use crate::domain::generation::Generation;
 
 /// The only format so far.
 pub(super) const FORMAT: u64 = 1;
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Manifest {
+pub(super) struct Manifest {
     format: u64,
     journal_id: String,
     created: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ledger: Option<LedgerSeen>,
 }
 
-/// What every format has: read before anything else is believed.
-#[derive(Deserialize)]
-struct AnyFormat {
-    format: u64,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LedgerSeen {
+    ledger_id: String,
+    generation: u64,
 }
 
-/// Reads the journal's id and when it was made, or gives a directory without segments a new one.
+impl Manifest {
+    pub(super) fn journal_id(&self) -> Arc<str> {
+        self.journal_id.as_str().into()
+    }
+
+    /// The ledger that was beside the journal when it was last served.
+    pub(super) fn ledger(&self) -> Option<Generation> {
+        let LedgerSeen { ledger_id, generation } = self.ledger.as_ref()?;
+        Some(Generation { ledger_id: ledger_id.as_str().into(), number: *generation })
+    }
+
+    /// The same with another ledger beside it, written.
+    pub(super) fn beside(&self, ledger: &Generation, path: &Path) -> Result<Self, OpenError> {
+        let seen =
+            LedgerSeen { ledger_id: ledger.ledger_id.to_string(), generation: ledger.number };
+        let changed = Self { ledger: Some(seen), ..self.clone() };
+        manifest::write(path, &changed).map_err(OpenError::io("writing the file", path))?;
+        Ok(changed)
+    }
+}
+
+/// Reads which journal it is, or gives a directory without segments a new id.
 pub(super) fn read_or_create(
     directory: &Directory,
     has_segments: bool,
     now: Timestamp,
-) -> Result<(Arc<str>, Timestamp), OpenError> {
+) -> Result<Manifest, OpenError> {
     let path = directory.manifest();
     let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
-    let text = match fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && has_segments => {
-            return Err(fault("the file is missing, though there are segments"));
+    match manifest::read::<Manifest>(&path, FORMAT) {
+        Ok(Some(manifest)) if Uuid::try_parse(&manifest.journal_id).is_ok() => Ok(manifest),
+        Ok(Some(_)) | Err(ManifestFault::Content) => Err(fault(
+            "it must hold exactly /format, /journal_id (a UUID), /created and, where a ledger was \
+             beside it, /ledger",
+        )),
+        Ok(None) if has_segments => Err(fault("the file is missing, though there are segments")),
+        Ok(None) => {
+            let journal_id = Uuid::new_v4().to_string();
+            let new =
+                Manifest { format: FORMAT, journal_id, created: now.to_string(), ledger: None };
+            manifest::write(&path, &new).map_err(OpenError::io("creating the file", &path))?;
+            Ok(new)
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return create(directory, now).map_err(OpenError::io("creating the file", &path));
-        }
-        Err(error) => return Err(OpenError::io("reading the file", &path)(error)),
-    };
-    let any: AnyFormat =
-        serde_json::from_slice(&text).map_err(|_| fault("/format is missing or no number"))?;
-    if any.format != FORMAT {
-        return Err(OpenError::Format { path, found: any.format });
+        Err(ManifestFault::NoFormat) => Err(fault("/format is missing or no number")),
+        Err(ManifestFault::Format(found)) => Err(OpenError::Format { path, found }),
+        Err(ManifestFault::Io(error)) => Err(OpenError::io("reading the file", &path)(error)),
     }
-    serde_json::from_slice::<Manifest>(&text)
-        .ok()
-        .filter(|manifest| Uuid::try_parse(&manifest.journal_id).is_ok())
-        .and_then(|manifest| Some((manifest.journal_id.into(), manifest.created.parse().ok()?)))
-        .ok_or_else(|| {
-            fault("it must hold exactly /format, /journal_id (a UUID) and /created (a time)")
-        })
-}
-
-fn create(directory: &Directory, now: Timestamp) -> io::Result<(Arc<str>, Timestamp)> {
-    let journal_id = Uuid::new_v4().to_string();
-    let manifest = Manifest { format: FORMAT, journal_id, created: now.to_string() };
-    let mut text = serde_json::to_vec(&manifest)?;
-    text.push(b'\n');
-    let path = directory.manifest();
-    let unfinished = path.with_extension("tmp");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, &path)?;
-    sync_directory(directory.root())?;
-    Ok((manifest.journal_id.into(), now))
 }

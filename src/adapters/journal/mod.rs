@@ -34,11 +34,13 @@ use jiff::Timestamp;
 pub use error::OpenError;
 
 use self::disk::{Directory, Disk};
+use self::manifest::Manifest;
 use self::queue::Queue;
 use self::segments::{Limits, Segments};
 use self::writer::{BackOff, Writer};
 use crate::adapters::lock::{Lock, LockFault};
 use crate::domain::audit::{CallName, Chain, Entry, Event, Head, JournalKeys, Stamp};
+use crate::domain::generation::Generation;
 use crate::failpoint::failpoint;
 use crate::ports::{Durability, Journal, JournalFault};
 
@@ -65,6 +67,8 @@ pub struct JournalFiles {
     queue: Arc<Queue>,
     stats: Arc<Mutex<JournalStats>>,
     journal_id: Arc<str>,
+    directory: Directory,
+    manifest: Mutex<Manifest>,
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -73,8 +77,8 @@ pub struct JournalFiles {
 pub struct Recovered {
     /// The newest record.
     pub head: Head,
-    /// When the journal was made: of what came before, it knows nothing.
-    pub created: Timestamp,
+    /// The ledger that was beside it at its last start, if one was.
+    pub beside: Option<Generation>,
     /// How many records there are.
     pub records: u64,
     /// Bytes that were cut off: a last line that does not verify, and what a
@@ -174,6 +178,17 @@ impl JournalFiles {
         self.queue.owed()
     }
 
+    /// Remembers which ledger is beside the journal from now on. Blocks the thread.
+    ///
+    /// # Errors
+    ///
+    /// Where the manifest cannot be written.
+    pub fn set_beside(&self, ledger: &Generation) -> Result<(), OpenError> {
+        let mut manifest = self.manifest.lock().unwrap_or_else(PoisonError::into_inner);
+        *manifest = manifest.beside(ledger, &self.directory.manifest())?;
+        Ok(())
+    }
+
     /// Takes nothing more ([`JournalFault::Full`] from now on), writes and syncs
     /// what is owed, and waits for that, at most this long. Blocks the thread.
     ///
@@ -198,7 +213,7 @@ impl JournalFiles {
         let directory = Directory::new(options.directory);
         directory.make().map_err(OpenError::io("making the directory", directory.root()))?;
         let lock = lock(&directory)?;
-        let (mut replay, journal_id, created) =
+        let (mut replay, manifest) =
             verify(&directory, options.keys, options.watched, options.now)?;
         let cut_bytes = replay.cuts.iter().map(|cut| cut.bytes).sum();
         replay.cuts.iter().try_for_each(recovery::Cut::make)?;
@@ -229,15 +244,22 @@ impl JournalFiles {
         );
         let ended =
             writer.spawn(lock).map_err(OpenError::io("starting the writer", directory.root()))?;
-        let journal = Self { queue, stats, journal_id, ended: Mutex::new(ended) };
         let recovered = Recovered {
             head,
-            created,
+            beside: manifest.ledger(),
             records: head.sequence,
             cut_bytes,
             ended: replay.pairs.take_ended(),
             newest_recorded: replay.pairs.newest_recorded(),
             open: replay.pairs.into_started(),
+        };
+        let journal = Self {
+            queue,
+            stats,
+            journal_id: manifest.journal_id(),
+            directory,
+            manifest: Mutex::new(manifest),
+            ended: Mutex::new(ended),
         };
         Ok((journal, recovered))
     }
@@ -307,14 +329,14 @@ fn verify(
     keys: JournalKeys,
     watched: HashSet<CallName>,
     now: Timestamp,
-) -> Result<(recovery::Replay, Arc<str>, Timestamp), OpenError> {
+) -> Result<(recovery::Replay, Manifest), OpenError> {
     let folder = directory.segments();
     let segments =
         directory.list_segments().map_err(OpenError::io("listing the segments", &folder))?;
-    let (journal_id, created) = manifest::read_or_create(directory, !segments.is_empty(), now)?;
-    let replay = recovery::replay(segments, Chain::new(keys, Arc::clone(&journal_id)), watched)?;
+    let manifest = manifest::read_or_create(directory, !segments.is_empty(), now)?;
+    let replay = recovery::replay(segments, Chain::new(keys, manifest.journal_id()), watched)?;
     directory
         .remove_unpublished()
         .map_err(OpenError::io("removing an unfinished segment", &folder))?;
-    Ok((replay, journal_id, created))
+    Ok((replay, manifest))
 }

@@ -36,6 +36,7 @@ pub use error::{OpenError, StoreFault};
 use self::session::{Loser, forget_at, ticket_use};
 use self::writer::Queue;
 use crate::adapters::lock::{Lock, LockFault};
+use crate::domain::generation::{Generation, LedgerFound};
 use crate::domain::record::{CallKey, Claim, Record, TicketUse};
 use crate::domain::watermark::{ClockState, Reading, Watermark};
 use crate::failpoint::failpoint;
@@ -61,7 +62,7 @@ pub struct EmbeddedOptions {
 pub struct EmbeddedLedger {
     id: Mutex<Arc<str>>,
     mark_at_open: Option<Timestamp>,
-    seen_at_open: Option<Timestamp>,
+    found: LedgerFound,
     store: Arc<Store>,
     manifest: PathBuf,
     skew: Duration,
@@ -119,8 +120,8 @@ impl EmbeddedLedger {
             return Err(fault("the file ledger.redb beside it is missing"));
         }
         let database = open_database(&path, backend)?;
-        let tables::Prepared { used, mark, seen } =
-            tables::prepare(&database).map_err(OpenError::store(&path))?;
+        let prepared = tables::prepare(&database).map_err(OpenError::store(&path))?;
+        let tables::Prepared { used, mark, seen, generation, renewed } = prepared;
         let id = match known {
             Some(id) => id,
             None if used => return Err(fault("the file is missing, though ledger.redb is in use")),
@@ -132,10 +133,11 @@ impl EmbeddedLedger {
         let (queue, ended) = writer::spawn(Arc::clone(&store), clock, options.skew, options.queue)
             .map_err(OpenError::io("starting the writer", directory))?;
         let skew = options.skew;
+        let generation = Generation { ledger_id: Arc::clone(&id), number: generation };
         Ok(Self {
             id: Mutex::new(id),
             mark_at_open: mark,
-            seen_at_open: seen,
+            found: LedgerFound { generation, renewed, seen },
             store,
             manifest,
             skew,
@@ -150,10 +152,21 @@ impl EmbeddedLedger {
         self.mark_at_open
     }
 
-    /// The latest time that an earlier process has shown it, believed or not.
+    /// What earlier processes have left, to be held against the journal.
     #[must_use]
-    pub const fn seen_at_open(&self) -> Option<Timestamp> {
-        self.seen_at_open
+    pub const fn found(&self) -> &LedgerFound {
+        &self.found
+    }
+
+    /// Counts this start, durably. The journal is told after it.
+    ///
+    /// # Errors
+    ///
+    /// Where the ledger cannot be written.
+    pub async fn start_generation(&self) -> Result<Generation, LedgerFault> {
+        let number = self.found.generation.number.saturating_add(1);
+        self.queue.submit(move |session| session.tables.set_generation(number)).await?;
+        Ok(Generation { number, ..self.found.generation.clone() })
     }
 
     /// Reads what was committed last, on a thread that may block.
@@ -259,6 +272,12 @@ impl Ledger for EmbeddedLedger {
     }
 
     async fn new_identity(&self, now: Timestamp) -> Result<Arc<str>, LedgerFault> {
+        // First: with the new id alone it would be another ledger to the journal.
+        let renew = move |session: &mut session::Session<'_, '_>| {
+            session.advance_clock(now)?;
+            session.tables.set_renewed()
+        };
+        self.queue.submit(renew).await?;
         let manifest = self.manifest.clone();
         let written = spawn_blocking(move || manifest::write_new(&manifest, now)).await;
         let id = written.map_err(|_| LedgerFault::Failed)?.map_err(|error| {
@@ -266,7 +285,6 @@ impl Ledger for EmbeddedLedger {
             LedgerFault::Failed
         })?;
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&id);
-        self.queue.submit(move |session| session.advance_clock(now)).await?;
         Ok(id)
     }
 

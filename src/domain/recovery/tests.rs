@@ -156,6 +156,20 @@ fn what_earlier_reservations_may_have_done_is_not_forgotten_with_their_journal()
     }
 }
 
+#[test]
+fn an_earlier_life_of_a_call_id_tells_nothing() {
+    let record = record(false, 1, 1, None);
+    let event = |time| {
+        let mut event = (*completed(HOLDER, 1, Reason::Ok, Effect::Applied)).clone();
+        event.time = time;
+        Arc::new(event)
+    };
+    let started = record.started.time;
+    let before = started - jiff::SignedDuration::from_secs(1);
+    assert_eq!(settle(&record, &[], &[event(before)], NOW).0.reason, Reason::ProcessLost);
+    assert_eq!(settle(&record, &[], &[event(started)], NOW).0.reason, Reason::Ok);
+}
+
 /// What the journal may hold of a call × reads and writes, and the settlement.
 #[test]
 fn a_running_record_is_settled_from_the_journal() {

@@ -83,6 +83,8 @@ const RECOVERING: &[&str] = &[
     "settling-not-committed",
     "some-calls-settled:1",
     "some-calls-settled:2",
+    "settled-not-counted",
+    "counted-not-told",
 ];
 
 #[tokio::test]

@@ -62,19 +62,19 @@ fn nobody_else_can_read_the_files() {
 async fn a_time_that_was_not_believed_was_seen() {
     let directory = TempDir::new().unwrap();
     let ledger = open(directory.path()).unwrap();
-    assert_eq!(ledger.seen_at_open(), None);
+    assert_eq!(ledger.found().seen, None);
     assert_eq!(ledger.observe(at(0)).await, Ok(ClockState::Trusted));
     let resumed = Reading { now: time(3_600), ..at(1) };
     assert_eq!(ledger.observe(resumed).await, Ok(ClockState::Stepped));
     drop(ledger);
     let ledger = open(directory.path()).unwrap();
-    assert_eq!(ledger.seen_at_open(), Some(time(3_600)));
+    assert_eq!(ledger.found().seen, Some(time(3_600)));
     // The mark is where it was: a clock that is set back may still be right.
     assert_eq!(ledger.observe(at(10)).await, Ok(ClockState::Trusted));
     // Nor does believing a clock make an old ledger a current one.
     ledger.accept_clock(at(5_000)).await.unwrap();
     drop(ledger);
-    assert_eq!(open(directory.path()).unwrap().seen_at_open(), Some(time(3_600)));
+    assert_eq!(open(directory.path()).unwrap().found().seen, Some(time(3_600)));
 }
 
 #[test]

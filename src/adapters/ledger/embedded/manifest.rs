@@ -1,8 +1,6 @@
 //! `ledger.json`: which format a ledger has, and which ledger it is.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::error::OpenError;
+use crate::adapters::manifest::{self, ManifestFault};
 
 /// The only format so far.
 pub(super) const FORMAT: u64 = 1;
@@ -23,44 +22,29 @@ struct Manifest {
     created: String,
 }
 
-/// What every format has: read before anything else is believed.
-#[derive(Deserialize)]
-struct AnyFormat {
-    format: u64,
-}
-
 /// Reads the ledger's id, if there is a manifest.
 pub(super) fn read(path: &Path) -> Result<Option<Arc<str>>, OpenError> {
     let fault = |fault| OpenError::Manifest { path: path.to_path_buf(), fault };
-    let text = match fs::read(path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(OpenError::io("reading the file", path)(error)),
-    };
-    let any: AnyFormat =
-        serde_json::from_slice(&text).map_err(|_| fault("/format is missing or no number"))?;
-    if any.format != FORMAT {
-        return Err(OpenError::Format { path: path.to_path_buf(), found: any.format });
+    match manifest::read::<Manifest>(path, FORMAT) {
+        Ok(None) => Ok(None),
+        Ok(Some(manifest)) if Uuid::try_parse(&manifest.ledger_id).is_ok() => {
+            Ok(Some(manifest.ledger_id.into()))
+        }
+        Ok(Some(_)) | Err(ManifestFault::Content) => {
+            Err(fault("it must hold exactly /format, /ledger_id (a UUID) and /created"))
+        }
+        Err(ManifestFault::NoFormat) => Err(fault("/format is missing or no number")),
+        Err(ManifestFault::Format(found)) => {
+            Err(OpenError::Format { path: path.to_path_buf(), found })
+        }
+        Err(ManifestFault::Io(error)) => Err(OpenError::io("reading the file", path)(error)),
     }
-    serde_json::from_slice::<Manifest>(&text)
-        .ok()
-        .filter(|manifest| Uuid::try_parse(&manifest.ledger_id).is_ok())
-        .map(|manifest| Some(manifest.ledger_id.into()))
-        .ok_or_else(|| fault("it must hold exactly /format, /ledger_id (a UUID) and /created"))
 }
 
 /// Writes a manifest with a new id, atomically and durably.
 pub(super) fn write_new(path: &Path, now: Timestamp) -> io::Result<Arc<str>> {
     let ledger_id = Uuid::new_v4().to_string();
-    let manifest = Manifest { format: FORMAT, ledger_id, created: now.to_string() };
-    let mut text = serde_json::to_vec(&manifest)?;
-    text.push(b'\n');
-    let unfinished = path.with_extension("tmp");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(&text)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
-    Ok(manifest.ledger_id.into())
+    let new = Manifest { format: FORMAT, ledger_id, created: now.to_string() };
+    manifest::write(path, &new)?;
+    Ok(new.ledger_id.into())
 }

@@ -26,6 +26,8 @@ const TICKETS: TableDefinition<u128, (i64, bool, Option<u128>)> = TableDefinitio
 const TICKETS_BY_TIME: TableDefinition<(i64, u128), ()> = TableDefinition::new("tickets_by_time");
 /// [`MARK`], [`SEEN`] and [`FORGOTTEN`].
 const CLOCK: TableDefinition<&str, i64> = TableDefinition::new("clock");
+/// [`NUMBER`] and [`RENEWED`].
+const GENERATION: TableDefinition<&str, u64> = TableDefinition::new("generation");
 
 /// The high-water mark, in microseconds.
 const MARK: &str = "mark";
@@ -33,6 +35,10 @@ const MARK: &str = "mark";
 const SEEN: &str = "seen";
 /// Tickets that may be forgotten from this second on have been.
 const FORGOTTEN: &str = "forgotten";
+/// How often a gate has started on the ledger.
+const NUMBER: &str = "number";
+/// [`NUMBER`] as it was when the ledger last got a new identity.
+const RENEWED: &str = "renewed";
 
 /// All tables of one write transaction.
 pub(super) struct Tables<'t> {
@@ -42,6 +48,7 @@ pub(super) struct Tables<'t> {
     tickets: Table<'t, u128, (i64, bool, Option<u128>)>,
     tickets_by_time: Table<'t, (i64, u128), ()>,
     clock: Table<'t, &'static str, i64>,
+    generation: Table<'t, &'static str, u64>,
 }
 
 /// A ticket that was spent, revoked, or both.
@@ -64,6 +71,7 @@ impl<'t> Tables<'t> {
             tickets: transaction.open_table(TICKETS)?,
             tickets_by_time: transaction.open_table(TICKETS_BY_TIME)?,
             clock: transaction.open_table(CLOCK)?,
+            generation: transaction.open_table(GENERATION)?,
         })
     }
 
@@ -131,6 +139,19 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
+    /// Counts a start.
+    pub(super) fn set_generation(&mut self, number: u64) -> Result<(), StoreFault> {
+        self.generation.insert(NUMBER, number)?;
+        Ok(())
+    }
+
+    /// Remembers that the ledger has got a new identity since its last start.
+    pub(super) fn set_renewed(&mut self) -> Result<(), StoreFault> {
+        let number = self.generation.get(NUMBER)?.map_or(0, |number| number.value());
+        self.generation.insert(RENEWED, number)?;
+        Ok(())
+    }
+
     /// Tickets that may be forgotten up to this second have been.
     pub(super) fn forgotten(&self) -> Result<i64, StoreFault> {
         forgotten_in(&self.clock)
@@ -183,6 +204,10 @@ pub(super) struct Prepared {
     pub(super) mark: Option<Timestamp>,
     /// The latest time that was shown.
     pub(super) seen: Option<Timestamp>,
+    /// How often a gate has started on it.
+    pub(super) generation: u64,
+    /// Whether it has got a new identity since.
+    pub(super) renewed: bool,
 }
 
 /// Makes the tables where they are missing, and says what they hold.
@@ -192,9 +217,13 @@ pub(super) fn prepare(database: &Database) -> Result<Prepared, StoreFault> {
     let mark = time_in(&tables.clock, MARK)?;
     let seen = time_in(&tables.clock, SEEN)?;
     let used = mark.is_some() || !tables.records.is_empty()? || !tables.tickets.is_empty()?;
+    let generation = tables.generation.get(NUMBER)?.map_or(0, |number| number.value());
+    let renewed = tables.generation.get(RENEWED)?.map(|number| number.value());
+    // A start that died may have counted and gone no further.
+    let renewed = renewed.is_some_and(|at| generation <= at.saturating_add(1));
     drop(tables);
     transaction.commit()?;
-    Ok(Prepared { used, mark, seen })
+    Ok(Prepared { used, mark, seen, generation, renewed })
 }
 
 /// The record of a key, as committed last.

@@ -187,15 +187,32 @@ async fn tickets_die_with_their_ledger() {
     assert_does_not_start(world.directory.path());
 }
 
-/// A ledger that was last used two hours ago, and a copy of it.
-async fn an_old_ledger(directory: &Path) {
-    let home = ledger(directory);
-    fs::create_dir(directory.join("data")).unwrap();
-    let long_ago = Timestamp::now() - SignedDuration::from_hours(2);
-    let old = EmbeddedLedger::open(&EmbeddedOptions::new(home.clone(), long_ago)).unwrap();
-    old.observe(Reading { now: long_ago, monotonic: Duration::ZERO }).await.unwrap();
-    drop(old);
-    copy_files(&home, &directory.join("copy"));
+/// How old the copy is that somebody restores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    /// Two hours, and no gate had started on it.
+    LongAgo,
+    /// A moment, and a gate had been stopped before.
+    JustNow,
+}
+
+impl Copied {
+    /// Leaves a ledger, and a copy of it.
+    async fn leave(self, config: &Path) {
+        let directory = config.parent().unwrap();
+        let home = ledger(directory);
+        if self == Self::JustNow {
+            let (mut process, _, _) = Process::serving(config).await;
+            process.terminate();
+            assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
+        } else {
+            fs::create_dir(directory.join("data")).unwrap();
+            let then = Timestamp::now() - SignedDuration::from_hours(2);
+            let old = EmbeddedLedger::open(&EmbeddedOptions::new(home.clone(), then)).unwrap();
+            old.observe(Reading { now: then, monotonic: Duration::ZERO }).await.unwrap();
+        }
+        copy_files(&home, &directory.join("copy"));
+    }
 }
 
 fn restore(directory: &Path) {
@@ -205,35 +222,83 @@ fn restore(directory: &Path) {
 
 #[tokio::test]
 async fn a_ledger_older_than_the_journal_does_not_start() {
-    for what in ["ended", "running", "revoked"] {
+    for copied in [Copied::LongAgo, Copied::JustNow] {
+        for what in ["ended", "running", "revoked"] {
+            let (handler, upstream, _stop) = start_handler().await;
+            let directory = tempfile::tempdir().unwrap();
+            let config = write_config(directory.path(), &upstream, &Options::writes());
+            copied.leave(&config).await;
+
+            let (mut process, grpc, _) = Process::serving(&config).await;
+            let sides = Sides::new(channel(&grpc).await);
+            let (call, id) = sides.confirm(draft("c1", "a")).await;
+            match what {
+                "ended" => assert_eq!(sides.reason(&call).await, Reason::Ok),
+                "running" => {
+                    handler.set("draft", Does::Hang);
+                    let sides = sides.clone();
+                    drop(tokio::spawn(async move { sides.execute(&call).await }));
+                    until("the handler is entered", async || handler.running() == 1).await;
+                }
+                _ => assert!(!sides.revoke(&id).await.unwrap().was_spent),
+            }
+            process.kill();
+            drop(process);
+
+            restore(directory.path());
+            // However often it is tried.
+            for _ in 0..3 {
+                assert_does_not_start(directory.path());
+            }
+            // Believing the clock does not change what was forgotten.
+            let config = config.to_str().unwrap();
+            let (code, _, log) = run_text(["ledger", "clock", "--config", config, "--accept"]);
+            assert_eq!(code, Some(0), "{log}");
+            assert_does_not_start(directory.path());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_ran_while_a_lost_ledger_was_there_may_have_had_its_effect() {
+    for is_restored in [false, true] {
         let (handler, upstream, _stop) = start_handler().await;
         let directory = tempfile::tempdir().unwrap();
         let config = write_config(directory.path(), &upstream, &Options::writes());
-        an_old_ledger(directory.path()).await;
-
+        Copied::JustNow.leave(&config).await;
+        handler.set("refund", Does::Hang);
+        handler.set("search", Does::Hang);
         let (mut process, grpc, _) = Process::serving(&config).await;
         let sides = Sides::new(channel(&grpc).await);
-        let (call, id) = sides.confirm(draft("c1", "a")).await;
-        match what {
-            "ended" => assert_eq!(sides.reason(&call).await, Reason::Ok),
-            "running" => {
-                handler.set("draft", Does::Hang);
-                let sides = sides.clone();
-                drop(tokio::spawn(async move { sides.execute(&call).await }));
-                until("the handler is entered", async || handler.running() == 1).await;
-            }
-            _ => assert!(!sides.revoke(&id).await.unwrap().was_spent),
+        let (write, _) = sides.confirm(refund("write", "a")).await;
+        for call in [write, call("read", "search", r#"{"text": "a"}"#)] {
+            let sides = sides.clone();
+            drop(tokio::spawn(async move { sides.execute(&call).await }));
         }
+        until("both handlers are entered", async || handler.running() == 2).await;
         process.kill();
         drop(process);
 
-        restore(directory.path());
+        fs::remove_dir_all(ledger(directory.path())).unwrap();
+        if is_restored {
+            copy_files(&directory.path().join("copy"), &ledger(directory.path()));
+        }
         assert_does_not_start(directory.path());
-        // Believing the clock does not change what was forgotten.
-        let config = config.to_str().unwrap();
-        let (code, _, log) = run_text(["ledger", "clock", "--config", config, "--accept"]);
+        let text = config.to_str().unwrap();
+        let (code, _, log) = run_text(["ledger", "new-identity", "--config", text]);
         assert_eq!(code, Some(0), "{log}");
-        assert_does_not_start(directory.path());
+        let (mut process, _, _) = Process::serving(&config).await;
+        process.terminate();
+        assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
+        let records = journal::records(directory.path());
+        let effect = |id: &str| {
+            let mut closed = records.iter().filter(|record| {
+                record["tool_call_id"] == id && record["reason"] == "PROCESS_LOST"
+            });
+            closed.next().map(|record| record["effect"].clone())
+        };
+        assert_eq!(effect("write"), Some("unknown".into()));
+        assert_eq!(effect("read"), Some("none".into()));
     }
 }
 
