@@ -18,8 +18,8 @@ mod confirm;
 mod held;
 mod pair;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -55,7 +55,7 @@ pub struct Gate {
     metrics: Metrics,
     tool_metrics: Arc<ToolMetrics>,
     recorder: Option<Held>,
-    clock_is_behind: AtomicBool,
+    clock_state: Mutex<ClockState>,
     started: Instant,
     in_flight: Arc<Semaphore>,
     draining: AtomicBool,
@@ -226,7 +226,7 @@ impl Gate {
             ports,
             metrics,
             recorder,
-            clock_is_behind: AtomicBool::new(false),
+            clock_state: Mutex::new(ClockState::Trusted),
             started: Instant::now(),
             in_flight: Arc::new(Semaphore::new(options.in_flight)),
             draining: AtomicBool::new(false),
@@ -315,13 +315,7 @@ impl Gate {
         loop {
             interval.tick().await;
             if let Some(state) = recorder.observe(self.reading()).await {
-                let is_behind = state == ClockState::Behind;
-                if is_behind != self.clock_is_behind.swap(is_behind, Ordering::SeqCst) {
-                    tracing::warn!(
-                        is_behind,
-                        "the clock's standing against the ledger has changed"
-                    );
-                }
+                self.note_clock(state);
             }
             recorder.forget_expired().await;
         }
@@ -336,7 +330,16 @@ impl Gate {
     /// Whether the clock is not behind the ledger's high-water mark.
     #[must_use]
     pub fn is_clock_trusted(&self) -> bool {
-        !self.clock_is_behind.load(Ordering::SeqCst)
+        *self.clock_state.lock().unwrap_or_else(PoisonError::into_inner) != ClockState::Behind
+    }
+
+    fn note_clock(&self, state: ClockState) {
+        let mut known = self.clock_state.lock().unwrap_or_else(PoisonError::into_inner);
+        if *known != state {
+            *known = state;
+            let status = state.as_str();
+            tracing::warn!(status, "the clock's standing against the ledger has changed");
+        }
     }
 
     /// The policy in force.

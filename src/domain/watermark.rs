@@ -31,6 +31,18 @@ pub enum ClockState {
     Behind,
 }
 
+impl ClockState {
+    /// The word in logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trusted => "trusted",
+            Self::Stepped => "stepped",
+            Self::Behind => "behind",
+        }
+    }
+}
+
 /// The latest time that was believed, and what new readings are compared with.
 #[derive(Debug, Clone)]
 pub struct Watermark {

@@ -44,7 +44,9 @@ impl Batch {
                 if call.window(self.remaining(), min_attempt).is_none() {
                     return self.refuse(index, *call.refuse(Reason::DeadlineTooShort)).await;
                 }
-                self.start_running(&call);
+                if let Some(reservation) = call.reservation() {
+                    self.start_running(reservation, call.is_read());
+                }
                 (*call, None)
             }
         };
@@ -126,6 +128,7 @@ impl Batch {
         let turned = match reserved {
             Ok(reservations) => match <[Reservation; 1]>::try_from(reservations) {
                 Ok([reservation]) if reservation.first_attempt == started.attempt => {
+                    self.hold(reservation.clone());
                     return self.opened(call, reservation, opened).await;
                 }
                 Ok([moved]) => {
@@ -159,6 +162,7 @@ impl Batch {
         opened: Result<Stamp, Reason>,
     ) -> Result<(Reserved, Stamp), CallEnd> {
         let (first_attempt, effect) = (reservation.first_attempt, reservation.effect_before());
+        let is_read = call.claim().is_some_and(|claim| claim.reads);
         let call = call.reserved(&self.context, Some(reservation.clone()));
         let reason = match (call, opened) {
             (Ok(call), Ok(stamp)) => {
@@ -166,15 +170,17 @@ impl Batch {
                 if call.window(self.remaining(), min_attempt).is_none() {
                     return Err(self.give_back(&call, reservation).await);
                 }
-                self.start_running(&call);
+                self.start_running(&reservation, is_read);
                 return Ok((call, stamp));
             }
             (_, Err(reason)) => reason,
             (Err(refusal), Ok(_)) => refusal.reason,
         };
+        // No handler was called, and its ticket stays spent.
+        self.start_running(&reservation, is_read);
         let ending = Ending::without_result(reason, Effect::None);
         let audit = self.pairs.close(&ending).await;
-        self.settle(reservation, reason, effect, None, first_attempt).await;
+        self.settle_running(&ending, effect, first_attempt).await;
         Err(CallEnd { effect, ..CallEnd::ended(&ending, audit, None) })
     }
 
@@ -182,9 +188,7 @@ impl Batch {
         let refusal = call.refuse(Reason::DeadlineTooShort);
         let ending = Ending::without_result(refusal.reason, refusal.effect());
         let audit = self.pairs.close(&ending).await;
-        if let Some(recorder) = &self.gate.recorder {
-            recorder.release(vec![reservation]).await;
-        }
+        self.give_up(&reservation).await;
         CallEnd::refused(&refusal, audit)
     }
 
@@ -270,33 +274,36 @@ impl Batch {
         effect: Effect,
         attempt: u32,
     ) -> AuditState {
-        let Some(running) = self.running.take() else {
+        let Some(running) = &self.running else {
             return self.pairs.close(ending).await;
         };
+        let Reservation { id, key, .. } = running.reservation;
         let gate = Arc::clone(&self.gate);
         let at = self.pairs.now();
         let digest = ending.result.map(|(_, digest)| digest);
         let settle = async {
             if let Some(recorder) = &gate.recorder {
-                let Reservation { id, key, .. } = running.reservation;
                 recorder
                     .settle(id, key, settlement(ending.reason, effect, at, digest, attempt))
                     .await;
             }
         };
-        tokio::join!(self.pairs.close(ending), settle).0
+        let audit = tokio::join!(self.pairs.close(ending), settle).0;
+        // Not before both are done: a fault on the way must know what has run.
+        self.running = None;
+        audit
     }
 
     async fn settle_running(&mut self, ending: &Ending, effect: Effect, attempt: u32) {
-        if let Some(running) = self.running.take() {
-            let digest = ending.result.map(|(_, digest)| digest);
-            self.settle(running.reservation, ending.reason, effect, digest, attempt).await;
-        }
+        let Some(running) = &self.running else { return };
+        let digest = ending.result.map(|(_, digest)| digest);
+        self.settle(&running.reservation, ending.reason, effect, digest, attempt).await;
+        self.running = None;
     }
 
     pub(super) async fn settle(
         &self,
-        reservation: Reservation,
+        reservation: &Reservation,
         reason: Reason,
         effect: Effect,
         digest: Option<Digest>,

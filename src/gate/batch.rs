@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pair::{Ending, Pairs};
-use super::{BatchReport, CallEnd, CallResult, ExecuteRequest, Gate};
+use super::{AuditState, BatchReport, CallEnd, CallResult, ExecuteRequest, Gate};
 use crate::domain::admission::{self, Refusal};
 use crate::domain::attempts::StepBudget;
 use crate::domain::audit::{Event, is_call_id};
@@ -217,14 +217,26 @@ impl Batch {
         Ok(reserved)
     }
 
+    /// From here on somebody gives it back, whatever happens.
+    pub(super) fn hold(&mut self, reservation: Reservation) {
+        self.held.push(reservation);
+    }
+
+    /// Gives back what is not started after all.
+    pub(super) async fn give_up(&mut self, reservation: &Reservation) {
+        if let Some(recorder) = &self.gate.recorder {
+            recorder.release(vec![reservation.clone()]).await;
+        }
+        self.held.retain(|held| held.id != reservation.id);
+    }
+
     /// From here on the call is owed a settlement rather than a release.
-    pub(super) fn start_running(&mut self, call: &Reserved) {
-        let Some(reservation) = call.reservation() else { return };
+    pub(super) fn start_running(&mut self, reservation: &Reservation, is_read: bool) {
         self.held.retain(|held| held.id != reservation.id);
         self.running = Some(Running {
             effect: reservation.effect_before(),
             reservation: reservation.clone(),
-            is_read: call.is_read(),
+            is_read,
         });
     }
 
@@ -242,6 +254,9 @@ impl Batch {
         let ending = Ending::without_result(Reason::Internal, effect);
         let audit = if attempt.is_some() {
             self.pairs.close(&ending).await
+        } else if running.is_some() {
+            // Its pair has its own end already, or could not be given one.
+            AuditState::CompletedFailed
         } else {
             let refusal = self.internal_refusal();
             self.pairs.refuse(&refusal).await
@@ -250,7 +265,7 @@ impl Batch {
         if let Some(running) = running {
             end.effect = running.effect.and(effect);
             let last_attempt = attempt.unwrap_or(running.reservation.first_attempt);
-            self.settle(running.reservation, Reason::Internal, end.effect, None, last_attempt)
+            self.settle(&running.reservation, Reason::Internal, end.effect, None, last_attempt)
                 .await;
         }
         self.results[self.current] = Some(end);

@@ -15,6 +15,7 @@ use crate::domain::reason::Reason;
 use crate::domain::refused::Refused;
 use crate::domain::stages::{Admitted, TraceContext};
 use crate::domain::ticket::{self, Issued};
+use crate::domain::watermark::ClockState;
 use crate::ports::{Durability, Revoked};
 
 /// A call that a person has confirmed, and the preview that they saw.
@@ -81,7 +82,7 @@ impl Gate {
         let proposals = std::slice::from_ref(&request.proposal);
         admission::check_batch(&scope, &self.policy, proposals)
             .map_err(|refused| Refused::NotConfirmable(refused.refusal.reason))?;
-        let admitted = self.confirmable(recorder, &scope, &request.proposal).await?;
+        let (admitted, now) = self.confirmable(recorder, &scope, &request.proposal).await?;
         let confirmation = admitted
             .contract()
             .confirmation
@@ -102,7 +103,7 @@ impl Gate {
             &call_in_hand(&admitted, &scope),
             &request.confirming_user_id,
             &recorder.confirmations.terms(&ledger_id),
-            self.ports.clock.now(),
+            now,
         );
         let kind = AdminKind::issued(&Confirmed::from(&issued.claims), &issued.claims.tool_call_id);
         self.record_admin(&scope, &issued.claims.confirmation_id, kind).await?;
@@ -159,26 +160,31 @@ impl Gate {
         Preview::of(judged.admitted(), &recorder.confirmations)
     }
 
-    /// The call, if a ticket issued for it now would let it run.
+    /// The call, if a ticket issued for it now would let it run, and that time: the
+    /// ledger was shown it, so that a revocation outlives what is issued by it.
     async fn confirmable(
         &self,
         recorder: &Held,
         scope: &Scope,
         proposal: &Proposal,
-    ) -> Result<Admitted, Refused> {
+    ) -> Result<(Admitted, Timestamp), Refused> {
         let refused = |refusal: Box<Refusal>| Refused::NotConfirmable(refusal.reason);
         let admitted = admission::admit(scope, &self.policy, proposal).map_err(refused)?;
         if !admitted.contract().needs_ticket() {
             return Err(Refused::NotConfirmable(Reason::ConfirmationUnexpected));
         }
-        if !self.is_clock_trusted() {
+        let reading = self.reading();
+        let state = recorder.observe(reading).await.ok_or(Refused::LedgerUnavailable)?;
+        self.note_clock(state);
+        if state == ClockState::Behind {
             return Err(Refused::NotConfirmable(Reason::ClockUntrusted));
         }
-        let now = self.ports.clock.now();
+        let now = reading.now;
         let judged = recorder.judge(admitted, None, scope, now).map_err(refused)?;
         let found = recorder.find(&judged).await.map_err(|_| Refused::LedgerUnavailable)?;
         judged
             .would_run_confirmed(found.record.as_ref(), now)
+            .map(|admitted| (admitted, now))
             .map_err(|turned| Refused::NotConfirmable(turned.reason))
     }
 

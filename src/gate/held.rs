@@ -70,8 +70,7 @@ impl Held {
     /// Revokes a ticket for as long as it could be shown.
     pub(super) async fn revoke(&self, id: Uuid, now: Timestamp) -> Result<Revoked, Refused> {
         let lifetime = self.confirmations.ticket_ttl + self.confirmations.skew;
-        let expires_at = now.saturating_add(lifetime).unwrap_or(Timestamp::MAX);
-        let revocation = Revocation { confirmation_id: id, expires_at };
+        let revocation = Revocation { confirmation_id: id, revoked_at: now, lifetime };
         let revoked = self.wait(LedgerOperation::Revoke, self.ledger.revoke(revocation)).await;
         let revoked = revoked.map_err(|_| Refused::LedgerUnavailable)?;
         self.metrics.confirmation("revoked");
@@ -127,7 +126,8 @@ impl Held {
 
     /// Forgets what is over, a bounded part of it at a time.
     pub(super) async fn forget_expired(&self) {
-        for _ in 0..MAX_FORGET_ROUNDS {
+        let until = Instant::now() + FORGET_TIME;
+        while Instant::now() < until {
             match self.wait(LedgerOperation::Forget, self.ledger.forget_expired()).await {
                 Ok(forgotten) if forgotten > 0 => {}
                 _ => return,
@@ -155,9 +155,7 @@ impl Held {
             tracing::error!("a call could not be settled; the next start settles it");
         }
     }
-}
 
-impl Held {
     /// Waits within [`DURABLE_WAIT`], and counts how it went.
     async fn wait<T>(
         &self,
@@ -193,5 +191,5 @@ pub(super) const fn settlement(
 /// How often the clock is shown to the ledger.
 pub(super) const OBSERVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Rounds of forgetting between two looks at the clock.
-const MAX_FORGET_ROUNDS: usize = 100;
+/// How long it may forget between two of them.
+const FORGET_TIME: Duration = Duration::from_secs(5);

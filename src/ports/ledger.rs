@@ -1,6 +1,7 @@
 //! The durable record of spent and revoked tickets and of calls that need a record.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -143,8 +144,12 @@ pub struct Settlement {
 pub struct Revocation {
     /// The ticket's `jti`.
     pub confirmation_id: Uuid,
-    /// The ticket's `exp`: until then, and some, it is remembered.
-    pub expires_at: Timestamp,
+    /// When it is revoked, by the gate's clock.
+    pub revoked_at: Timestamp,
+    /// How long any ticket is valid that was issued by then. Remembered for that
+    /// time and some, from the latest time on that the ledger was ever shown: it
+    /// may have been issued by a clock that has gone back since.
+    pub lifetime: Duration,
 }
 
 /// What a revocation has found.

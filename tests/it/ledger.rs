@@ -36,6 +36,7 @@ macro_rules! keeps_the_contract {
                 expiry_is_judged_at_the_reservation, what_is_known_of_a_ticket;
             time: a_clock_that_went_back, the_mark_moves_with_reservations,
                 a_jump_ahead_is_not_kept, an_accepted_clock, nothing_is_forgotten_early,
+                a_revocation_outlives_what_a_clock_ahead_has_issued,
                 a_forgotten_call_may_run_again, running_calls_are_never_forgotten,
                 a_forgotten_ticket_stays_dead, forgetting_goes_in_batches;
             reopened: everything_answered_is_there, the_mark_is_there, an_identity_is_kept,

@@ -217,6 +217,28 @@ fn the_domain_is_pure() {
     }
 }
 
+/// A field that is not on the list is dropped without a word.
+#[test]
+fn what_is_logged_is_on_the_list() {
+    let known = toolgate::telemetry::logs::FIELDS;
+    let mut logged = 0;
+    for Source { place, code } in sources() {
+        for log in code.split("tracing::").skip(1) {
+            let level = log.split('(').next().unwrap_or_default();
+            if !["error!", "warn!", "info!", "debug!"].contains(&level) {
+                continue;
+            }
+            let fields = log.split_once('(').unwrap().1.split(['"', ';']).next().unwrap();
+            for field in fields.split(',').map(str::trim).filter(|field| !field.is_empty()) {
+                let name = field.split('=').next().unwrap().trim().trim_start_matches(['%', '?']);
+                assert!(known.contains(&name), "src/{place} logs {name}, which is dropped");
+                logged += 1;
+            }
+        }
+    }
+    assert!(logged > 20, "{logged}");
+}
+
 #[test]
 fn files_stay_short() {
     for file in files("src", "rs").into_iter().chain(files("tests", "rs")) {

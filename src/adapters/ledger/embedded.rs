@@ -28,6 +28,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use redb::backends::FileBackend;
 use redb::{Database, StorageBackend};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
 
@@ -67,6 +68,7 @@ pub struct EmbeddedLedger {
     manifest: PathBuf,
     skew: Duration,
     queue: Arc<Queue>,
+    reads: Arc<Semaphore>,
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -142,6 +144,7 @@ impl EmbeddedLedger {
             manifest,
             skew,
             queue,
+            reads: Arc::new(Semaphore::new(READS)),
             ended: Mutex::new(ended),
         })
     }
@@ -169,7 +172,8 @@ impl EmbeddedLedger {
         Ok(Generation { number, ..self.found.generation.clone() })
     }
 
-    /// Reads what was committed last, on a thread that may block.
+    /// Reads what was committed last, on a thread that may block. One that hangs
+    /// keeps its permit when nobody waits for it any more.
     async fn read<T: Send + 'static>(
         &self,
         what: impl FnOnce(&Database) -> Result<T, StoreFault> + Send + 'static,
@@ -178,7 +182,13 @@ impl EmbeddedLedger {
             return Err(LedgerFault::Failed);
         }
         let store = Arc::clone(&self.store);
-        match spawn_blocking(move || what(&store.database)).await {
+        let permit =
+            Arc::clone(&self.reads).acquire_owned().await.map_err(|_| LedgerFault::Failed)?;
+        let read = move || {
+            let _permit = permit;
+            what(&store.database)
+        };
+        match spawn_blocking(read).await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(fault)) => {
                 tracing::error!(%fault, "reading the ledger failed");
@@ -281,7 +291,7 @@ impl Ledger for EmbeddedLedger {
         let manifest = self.manifest.clone();
         let written = spawn_blocking(move || manifest::write_new(&manifest, now)).await;
         let id = written.map_err(|_| LedgerFault::Failed)?.map_err(|error| {
-            tracing::error!(%error, "writing ledger.json failed");
+            tracing::error!(fault = %error, "writing ledger.json failed");
             LedgerFault::Failed
         })?;
         *self.id.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&id);
@@ -319,6 +329,8 @@ impl Drop for Granted {
     }
 }
 
+/// Reads at once: a disk that hangs takes no more threads than these.
+const READS: usize = 64;
 /// Records and tickets that are forgotten in one transaction.
 const FORGET_BATCH: usize = 512;
 const CLOSE_WAIT: Duration = Duration::from_secs(5);

@@ -16,6 +16,8 @@ use uuid::Uuid;
 pub const START: Timestamp = Timestamp::constant(1_800_000_000, 0);
 /// How long a record is kept.
 pub const KEPT: i64 = 86_400;
+/// How long a ticket is valid.
+pub const LIFETIME: Duration = Duration::from_mins(5);
 /// Until when a ticket is remembered: TTL and twice the skew.
 pub const REMEMBERED: i64 = 360;
 

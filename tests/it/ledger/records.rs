@@ -11,7 +11,7 @@ use toolgate::ports::{Ledger, LedgerFault, Reservation, Revocation, Settlement};
 use uuid::Uuid;
 
 use super::Place;
-use super::calls::{at, claim, refusal, reserve, run, settlement, ticket, time};
+use super::calls::{LIFETIME, at, claim, refusal, reserve, run, settlement, ticket, time};
 
 /// How the first call of an id ended, if it did.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,8 @@ async fn arrive(ledger: &Arc<dyn Ledger>, first: First, second: Second, number: 
         Second::Spent => again.ticket = spent,
         Second::Revoked => {
             let confirmation_id = fresh.confirmation_id().unwrap();
-            let revocation = Revocation { confirmation_id, expires_at: time(300) };
+            let revocation =
+                Revocation { confirmation_id, revoked_at: time(0), lifetime: LIFETIME };
             ledger.revoke(revocation).await.unwrap();
         }
         Second::Mismatch => again.ticket = TicketShown::Refused(Reason::ConfirmationMismatch),

@@ -7,7 +7,7 @@ use toolgate::ports::Revocation;
 use uuid::Uuid;
 
 use super::Place;
-use super::calls::{START, at, claim, reserve, run, settlement, ticket, time};
+use super::calls::{LIFETIME, START, at, claim, reserve, run, settlement, ticket, time};
 
 pub async fn everything_answered_is_there(place: &dyn Place) {
     let ledger = place.open().await;
@@ -16,7 +16,8 @@ pub async fn everything_answered_is_there(place: &dyn Place) {
     let held = reserve(&ledger, claim("call-2", ticket(2)), 0).await.unwrap().key;
     let released = reserve(&ledger, claim("call-3", ticket(3)), 0).await.unwrap();
     ledger.release(vec![released.clone()]).await.unwrap();
-    let revocation = Revocation { confirmation_id: Uuid::from_u128(4), expires_at: time(300) };
+    let revocation =
+        Revocation { confirmation_id: Uuid::from_u128(4), revoked_at: time(0), lifetime: LIFETIME };
     ledger.revoke(revocation).await.unwrap();
     let records = (ledger.look(settled).await.unwrap(), ledger.running().await.unwrap());
     drop(ledger);

@@ -8,10 +8,10 @@ use toolgate::ports::{Revocation, Revoked};
 use uuid::Uuid;
 
 use super::Place;
-use super::calls::{claim, refusal, reserve, run, settlement, ticket, time};
+use super::calls::{LIFETIME, claim, refusal, reserve, run, settlement, ticket, time};
 
 fn revocation(number: u128) -> Revocation {
-    Revocation { confirmation_id: Uuid::from_u128(number), expires_at: time(300) }
+    Revocation { confirmation_id: Uuid::from_u128(number), revoked_at: time(0), lifetime: LIFETIME }
 }
 
 /// A thousand calls at once, of as many ids, so that only the ticket decides.

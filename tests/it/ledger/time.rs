@@ -9,7 +9,9 @@ use toolgate::ports::{Revocation, Settlement};
 use uuid::Uuid;
 
 use super::Place;
-use super::calls::{KEPT, REMEMBERED, at, claim, refusal, reserve, run, settlement, ticket, time};
+use super::calls::{
+    KEPT, LIFETIME, REMEMBERED, at, claim, refusal, reserve, run, settlement, ticket, time,
+};
 
 /// The wall clock at this second, long after another second by the monotonic one.
 fn stepped(second: i64, monotonic: i64) -> Reading {
@@ -58,7 +60,8 @@ pub async fn an_accepted_clock(place: &dyn Place) {
 pub async fn nothing_is_forgotten_early(place: &dyn Place) {
     let ledger = place.open().await;
     run(&ledger, claim("call-1", ticket(1)), end(10)).await;
-    let revocation = Revocation { confirmation_id: Uuid::from_u128(2), expires_at: time(300) };
+    let revocation =
+        Revocation { confirmation_id: Uuid::from_u128(2), revoked_at: time(0), lifetime: LIFETIME };
     ledger.revoke(revocation).await.unwrap();
     let known = |number| ledger.ticket(Uuid::from_u128(number), time(300));
 
@@ -67,7 +70,12 @@ pub async fn nothing_is_forgotten_early(place: &dyn Place) {
     assert_eq!(known(1).await, Ok(TicketUse::Spent));
     assert_eq!(known(2).await, Ok(TicketUse::Revoked));
     ledger.observe(at(REMEMBERED)).await.unwrap();
-    assert_eq!(ledger.forget_expired().await, Ok(2), "both tickets");
+    assert_eq!(ledger.forget_expired().await, Ok(1), "the spent one");
+    // It was revoked by a ledger that had seen ten seconds more.
+    ledger.observe(at(10 + REMEMBERED - 1)).await.unwrap();
+    assert_eq!(ledger.forget_expired().await, Ok(0));
+    ledger.observe(at(10 + REMEMBERED)).await.unwrap();
+    assert_eq!(ledger.forget_expired().await, Ok(1), "the revoked one");
 
     ledger.observe(at(10 + KEPT - 1)).await.unwrap();
     assert_eq!(ledger.forget_expired().await, Ok(0));
@@ -75,6 +83,31 @@ pub async fn nothing_is_forgotten_early(place: &dyn Place) {
     assert_eq!(refused, Some(Reason::CallReplayed));
     ledger.observe(at(10 + KEPT)).await.unwrap();
     assert_eq!(ledger.forget_expired().await, Ok(1), "the record, from its end on");
+}
+
+/// A ticket was issued by a clock that was ahead, revoked once that had been set
+/// right, and comes to life later.
+pub async fn a_revocation_outlives_what_a_clock_ahead_has_issued(place: &dyn Place) {
+    let ledger = place.open().await;
+    ledger.observe(at(0)).await.unwrap();
+    assert_eq!(ledger.observe(stepped(5_000, 10)).await, Ok(ClockState::Stepped));
+    assert_eq!(ledger.observe(at(20)).await, Ok(ClockState::Trusted));
+    let revocation = |number, second| Revocation {
+        confirmation_id: Uuid::from_u128(number),
+        revoked_at: time(second),
+        lifetime: LIFETIME,
+    };
+    ledger.revoke(revocation(1, 30)).await.unwrap();
+    // Likewise where an operator has accepted the clock that was set right.
+    ledger.accept_clock(at(-10_000)).await.unwrap();
+    ledger.revoke(revocation(2, -10_000)).await.unwrap();
+    ledger.observe(at(5_000 + REMEMBERED - 1)).await.unwrap();
+    ledger.accept_clock(at(5_000 + REMEMBERED - 1)).await.unwrap();
+    assert_eq!(ledger.forget_expired().await, Ok(0));
+    for number in [1, 2] {
+        let known = ledger.ticket(Uuid::from_u128(number), time(5_300)).await;
+        assert_eq!(known, Ok(TicketUse::Revoked), "{number}");
+    }
 }
 
 pub async fn a_forgotten_call_may_run_again(place: &dyn Place) {

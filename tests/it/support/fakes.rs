@@ -74,6 +74,8 @@ pub enum JournalAct {
     Full,
     Reject,
     Hang,
+    /// Meets a fault of its own.
+    Panic,
 }
 
 /// A journal in memory. Appends without an act left are taken. Administrative
@@ -145,6 +147,7 @@ impl Journal for ScriptedJournal {
             }
             JournalAct::Full => Err(JournalFault::Full),
             JournalAct::Reject => Err(JournalFault::Rejected(ClosedSetFault { field: "tool" })),
+            JournalAct::Panic => panic!("as the script says"),
             JournalAct::Hang => {
                 self.owed.lock().unwrap().extend(events);
                 future::pending().await

@@ -40,6 +40,8 @@ pub enum LedgerAct {
     Fail,
     /// Does nothing of it, and never answers.
     Hang,
+    /// Meets a fault of its own.
+    Panic,
 }
 
 /// A ledger in memory that follows the same table of decisions. Operations
@@ -100,6 +102,7 @@ impl MemoryLedger {
             }
             LedgerAct::Fail => Err(LedgerFault::Failed),
             LedgerAct::Hang => future::pending().await,
+            LedgerAct::Panic => panic!("as the script says"),
         }
     }
 }

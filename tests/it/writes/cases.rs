@@ -19,8 +19,9 @@ use toolgate::domain::audit::{Event, EventKind};
 use toolgate::domain::proposal::Proposal;
 use toolgate::domain::record::CallKey;
 use toolgate::domain::ticket::Issued;
+use toolgate::domain::watermark::Reading;
 use toolgate::gate::{AuditState, BatchReport, CallResult, RecordedEvent};
-use toolgate::ports::Durability;
+use toolgate::ports::{Clock as _, Durability};
 use uuid::Uuid;
 
 use super::stage::{Stage, context, proposal};
@@ -287,7 +288,6 @@ impl Play {
     /// `revoked`, `garbage`, `other arguments`, `other user`, or `of ID`.
     async fn ticket(&self, call: &Call) -> Option<Ticket> {
         let issue = |context, proposal| self.stage.issue(context, proposal);
-        let clock = &self.stage.clock;
         let mut of = context();
         let mut proposal = bare(call);
         let moved = match &*call.ticket {
@@ -310,15 +310,22 @@ impl Play {
                 0
             }
         };
-        clock.move_by(moved);
+        self.set_clock(moved).await;
         let issued = issue(of, proposal).await;
-        clock.move_by(-moved);
+        self.set_clock(-moved).await;
         if call.ticket == "revoked" {
             let id = Uuid::parse_str(&issued.claims.confirmation_id).unwrap();
             let revoked = self.stage.gate.revoke(&Arc::new(context()), id).await.unwrap();
             assert!(!revoked.was_spent);
         }
         Some(Ticket::Issued(Arc::new(issued)))
+    }
+
+    /// Moves the clock, and has the ledger believe it.
+    async fn set_clock(&self, moved: i64) {
+        self.stage.clock.move_by(moved);
+        let at = Reading { now: self.stage.clock.now(), monotonic: Duration::ZERO };
+        self.stage.ledger.accept_clock(at).await.unwrap();
     }
 
     /// The text of the ticket that a call comes with now.

@@ -97,8 +97,12 @@ impl Session<'_, '_> {
     /// Revokes a ticket, spent or not.
     pub(super) fn revoke(&mut self, revocation: Revocation) -> Result<Revoked, StoreFault> {
         let id = revocation.confirmation_id;
+        let latest = self.tables.seen()?.max(self.clock.mark()).max(Some(revocation.revoked_at));
+        let expires_at = latest
+            .and_then(|latest| latest.checked_add(revocation.lifetime).ok())
+            .unwrap_or(Timestamp::MAX);
         let ticket = self.tables.ticket(id)?.unwrap_or(Ticket {
-            forget_at: forget_at(revocation.expires_at, self.skew),
+            forget_at: forget_at(expires_at, self.skew),
             revoked: false,
             spent_by: None,
         });

@@ -139,6 +139,11 @@ impl<'t> Tables<'t> {
         Ok(())
     }
 
+    /// The latest time that was shown.
+    pub(super) fn seen(&self) -> Result<Option<Timestamp>, StoreFault> {
+        time_in(&self.clock, SEEN)
+    }
+
     /// Counts a start.
     pub(super) fn set_generation(&mut self, number: u64) -> Result<(), StoreFault> {
         self.generation.insert(NUMBER, number)?;
@@ -215,7 +220,7 @@ pub(super) fn prepare(database: &Database) -> Result<Prepared, StoreFault> {
     let transaction = database.begin_write()?;
     let tables = Tables::open(&transaction)?;
     let mark = time_in(&tables.clock, MARK)?;
-    let seen = time_in(&tables.clock, SEEN)?;
+    let seen = tables.seen()?;
     let used = mark.is_some() || !tables.records.is_empty()? || !tables.tickets.is_empty()?;
     let generation = tables.generation.get(NUMBER)?.map_or(0, |number| number.value());
     let renewed = tables.generation.get(RENEWED)?.map(|number| number.value());

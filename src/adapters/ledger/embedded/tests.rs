@@ -92,7 +92,11 @@ fn end() -> Settlement {
 }
 
 fn revocation(number: u128) -> Revocation {
-    Revocation { confirmation_id: Uuid::from_u128(number), expires_at: expiry() }
+    Revocation {
+        confirmation_id: Uuid::from_u128(number),
+        revoked_at: START,
+        lifetime: Duration::from_mins(5),
+    }
 }
 
 async fn ticket(ledger: &EmbeddedLedger, number: u128) -> TicketUse {
