@@ -48,12 +48,20 @@ impl LedgerCommand {
     pub fn run(self) -> Result<bool, Failure> {
         match self.action {
             Action::Clock { config, accept } => clock(&config, accept),
+            // Makes one where it was lost: that the gate starts beside its journal needs this.
             Action::NewIdentity { config } => new_identity(&config),
         }
     }
 }
 
 fn clock(config: &Path, accept: bool) -> Result<bool, Failure> {
+    let directory = config::load(config)?.data.join("ledger");
+    if !directory.exists() {
+        return Err(Failure::new(format!(
+            "{}: there is no ledger yet: the gate makes one at its first start",
+            directory.display()
+        )));
+    }
     let (ledger, now) = open(config)?;
     let mut out = io::stdout().lock();
     match ledger.mark_at_open() {

@@ -244,6 +244,17 @@ fn a_record_says_what_its_claim_said() {
 }
 
 #[test]
+fn a_reopened_record_keeps_what_was_changed_before() {
+    let (claim, _) = claim(Shown::Fresh);
+    for effect in [Effect::None, Effect::Unknown, Effect::Applied] {
+        let before = record(&claim, Stored::Ended(effect));
+        let opening = Opening { first_attempt: 2 };
+        let again = claim.open(opening, before.as_ref(), Uuid::from_u128(10), NOW);
+        assert_eq!(again.effect_before, effect);
+    }
+}
+
+#[test]
 fn the_key_is_of_tenant_conversation_and_call() {
     let context = |tenant: &str, conversation: &str, user: &str| Context {
         request_id: "r".into(),

@@ -321,6 +321,8 @@ async fn a_clock_behind_the_ledger_denies_until_it_is_accepted() {
     until("readiness says so", async || world.admin("/readyz").await.contains("clock")).await;
     let verdict = behind.check(context(), draft("c3", "a")).await;
     assert_eq!((verdict.admitted, verdict.reason()), (false, Reason::ClockUntrusted));
+    let verdict = behind.check(context(), note.clone()).await;
+    assert_eq!((verdict.admitted, verdict.reason()), (false, Reason::ClockUntrusted));
     let request = behind.request(context(), draft("c3", "a")).await;
     let refused = behind.issue(request).await.unwrap_err();
     assert_refused(&refused, Code::FailedPrecondition, "CLOCK_UNTRUSTED", None);
@@ -337,6 +339,20 @@ async fn a_clock_behind_the_ledger_denies_until_it_is_accepted() {
     assert!(shown.contains("accepted"), "{shown}");
     world.restart().await;
     assert_eq!(sides(&world).reason(&note).await, Reason::Ok);
+}
+
+#[tokio::test]
+async fn looking_at_the_clock_makes_no_ledger() {
+    let (_handler, upstream, _stop) = start_handler().await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = write_config(directory.path(), &upstream, &Options::writes());
+    for more in [&[][..], &["--accept"]] {
+        let arguments = ["ledger", "clock", "--config", config.to_str().unwrap()];
+        let (code, shown, log) = run_text(arguments.iter().chain(more).copied());
+        assert_eq!((code, &*shown), (Some(1), ""), "{log}");
+        assert!(log.contains("data/ledger: there is no ledger yet"), "{log}");
+        assert!(!directory.path().join("data").exists());
+    }
 }
 
 fn copy_files(from: &Path, to: &Path) {
