@@ -22,6 +22,8 @@ pub enum Refused {
     Undecodable,
     /// The message is larger than the server takes.
     RequestTooLarge,
+    /// The message did not arrive in time.
+    RequestLate,
     /// No such method, or none in this encoding.
     NotServed,
     /// More requests run than `limits.in_flight` allows.
@@ -76,7 +78,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::ContextInvalid("tenant_id"),
@@ -84,6 +86,7 @@ impl Refused {
         Self::RequestInvalid("mode"),
         Self::Undecodable,
         Self::RequestTooLarge,
+        Self::RequestLate,
         Self::NotServed,
         Self::Overloaded,
         Self::Draining,
@@ -132,6 +135,11 @@ impl Refused {
                 "REQUEST_TOO_LARGE",
                 Code::ResourceExhausted,
                 "the request is larger than limits.max_request_bytes",
+            ),
+            Self::RequestLate => (
+                "REQUEST_LATE",
+                Code::Unavailable,
+                "the request's message was not there within 30 s of its head; send it whole",
             ),
             Self::NotServed => (
                 "NOT_SERVED",

@@ -6,6 +6,7 @@ pub mod callers;
 mod confirmations;
 mod from_wire;
 mod refusals;
+mod request_body;
 pub mod server;
 mod status;
 mod to_wire;

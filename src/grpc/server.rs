@@ -21,10 +21,12 @@ use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 use tonic::transport::Server;
 use tonic::transport::server::Connected;
+use tower::util::MapRequestLayer;
 
 use super::callers::Callers;
 use super::confirmations::ConfirmationsService;
 use super::refusals::Guarded;
+use super::request_body;
 use super::tool_gate::ToolGateService;
 use crate::gate::Gate;
 use crate::proto;
@@ -167,6 +169,7 @@ impl Services {
             .http2_max_pending_accept_reset_streams(Some(MAX_RESET_STREAMS))
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+            .layer(MapRequestLayer::new(request_body::in_time))
             .add_routes(self.routes);
         match listener {
             Listener::Tcp(listener) => {

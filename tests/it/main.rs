@@ -9,6 +9,7 @@
     reason = "tests"
 )]
 
+mod abuse;
 mod bfcl;
 mod callers;
 mod canary;

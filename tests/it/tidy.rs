@@ -144,6 +144,7 @@ const WALLS: &[Wall] = &[
             ("gate.rs", "since when it runs, in the runtime's time, which tests step"),
             ("gate/", "deadlines and durations, in the same"),
             ("grpc/tool_gate.rs", "when a request came, for its deadline"),
+            ("grpc/request_body.rs", "whether its message is late"),
             ("adapters/journal/", "when to sync, and how long it took"),
         ],
     },

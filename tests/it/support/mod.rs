@@ -1,6 +1,7 @@
 //! What tests share.
 
 pub mod fakes;
+pub mod frames;
 pub mod hostile;
 pub mod journal;
 pub mod ledger;

@@ -67,6 +67,13 @@ impl Process {
         self.log.lock().unwrap().join("\n")
     }
 
+    /// The most memory that it has ever had resident, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+    }
+
     pub fn terminate(&self) {
         let id = Pid::from_child(&self.child);
         kill_process(id, Signal::TERM).unwrap();
