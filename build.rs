@@ -19,7 +19,7 @@ const FILES: [&str; 6] = [
 const SERVED: [&str; 2] = ["ToolGate", "Confirmations"];
 
 /// Methods of `ToolGate` that are in the contract, but not served by this version: reflection must not offer them.
-const NOT_SERVED: [&str; 2] = ["ExecuteStream", "GetCall"];
+const NOT_SERVED: [&str; 1] = ["GetCall"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");

@@ -17,14 +17,16 @@ mod batch;
 mod confirm;
 mod held;
 mod pair;
+mod steps;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::domain::admission::{self, Refusal};
@@ -45,6 +47,8 @@ use batch::Batch;
 pub use confirm::{IssueRequest, Revocation};
 pub use held::Recorder;
 use held::{Held, OBSERVE_INTERVAL};
+use steps::Observer;
+pub use steps::{Step, Steps};
 
 /// What stands between proposals and everything with an effect.
 pub struct Gate {
@@ -247,6 +251,28 @@ impl Gate {
         self: &Arc<Self>,
         request: ExecuteRequest,
     ) -> Result<BatchReport, Refused> {
+        let (task, _caller) = self.start(request, Observer::default())?;
+        // The batch closes its pairs on panic; this is what is left: the runtime itself going down.
+        task.await.map_err(|_| Refused::Internal)
+    }
+
+    /// The same, told step by step. Nothing waits for whoever reads them.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Gate::execute`]; nothing is told then.
+    pub fn execute_stream(self: &Arc<Self>, request: ExecuteRequest) -> Result<Steps, Refused> {
+        let calls = request.proposals.len();
+        let (observer, steps) = Observer::of(calls, self.policy.limits().max_steps);
+        let (_, caller) = self.start(request, observer)?;
+        Ok(Steps::new(steps, calls, caller))
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        request: ExecuteRequest,
+        observer: Observer,
+    ) -> Result<(JoinHandle<BatchReport>, DropGuard), Refused> {
         if request.proposals.is_empty() {
             return Err(Refused::BatchEmpty);
         }
@@ -264,15 +290,13 @@ impl Gate {
         }
         self.check_ledger(&request.proposals)?;
         let gone = self.abandon.child_token();
-        let batch = Batch::new(Arc::clone(self), request, gone.clone());
+        let batch = Batch::new(Arc::clone(self), request, gone.clone(), observer);
         let held = (permit, token, self.metrics.request_started());
-        let _caller = gone.drop_guard();
         let task = self.tasks.spawn(async move {
             let _held = held;
             batch.run().await
         });
-        // The batch closes its pairs on panic; this is what is left: the runtime itself going down.
-        task.await.map_err(|_| Refused::Internal)
+        Ok((task, gone.drop_guard()))
     }
 
     /// Answers what [`Gate::execute`] would, without any effect or event, and

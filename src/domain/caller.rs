@@ -19,6 +19,8 @@ pub enum Role {
 pub enum Rpc {
     /// `ToolGate.Execute`
     Execute,
+    /// `ToolGate.ExecuteStream`
+    ExecuteStream,
     /// `ToolGate.Check`
     Check,
     /// `ToolGate.ListTools`
@@ -48,7 +50,7 @@ impl Role {
     #[must_use]
     pub const fn may_call(self, rpc: Rpc) -> bool {
         match rpc {
-            Rpc::Execute | Rpc::ListTools => matches!(self, Self::Proposer),
+            Rpc::Execute | Rpc::ExecuteStream | Rpc::ListTools => matches!(self, Self::Proposer),
             Rpc::Check => matches!(self, Self::Proposer | Self::Confirmer),
             Rpc::Issue | Rpc::Revoke => matches!(self, Self::Confirmer),
         }
@@ -57,14 +59,21 @@ impl Role {
 
 impl Rpc {
     /// Every method.
-    pub const ALL: [Self; 5] =
-        [Self::Execute, Self::Check, Self::ListTools, Self::Issue, Self::Revoke];
+    pub const ALL: [Self; 6] = [
+        Self::Execute,
+        Self::ExecuteStream,
+        Self::Check,
+        Self::ListTools,
+        Self::Issue,
+        Self::Revoke,
+    ];
 
     /// The method's name, as a label and in logs.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Execute => "Execute",
+            Self::ExecuteStream => "ExecuteStream",
             Self::Check => "Check",
             Self::ListTools => "ListTools",
             Self::Issue => "Issue",

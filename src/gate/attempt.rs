@@ -36,7 +36,7 @@ impl Batch {
             Ready::Claiming(call) => match self.claim_and_open(*call).await {
                 Ok((call, stamp)) => (call, Some(stamp)),
                 Err(end) => {
-                    self.results[index] = Some(end);
+                    self.end(index, end);
                     return;
                 }
             },
@@ -82,7 +82,7 @@ impl Batch {
                 self.settle_running(&end.ending, effect, attempt).await;
             }
             let made = (made >= call.first_attempt()).then_some(made);
-            self.results[index] = Some(call_end(&call, end, audit, effect, made));
+            self.end(index, call_end(&call, end, audit, effect, made));
             if !again {
                 return;
             }

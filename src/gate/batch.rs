@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::pair::{Ending, Pairs};
+use super::steps::{Observer, Step};
 use super::{AuditState, BatchReport, CallEnd, CallResult, ExecuteRequest, Gate};
 use crate::domain::admission::{self, Refusal};
 use crate::domain::attempts::StepBudget;
@@ -34,7 +35,10 @@ pub(super) struct Batch {
     pub(super) gone: CancellationToken,
     pub(super) steps: StepBudget,
     pub(super) pairs: Pairs,
-    pub(super) results: Vec<Option<CallEnd>>,
+    results: Vec<Option<CallEnd>>,
+    observer: Observer,
+    /// The calls whose results were told.
+    told: Vec<bool>,
     /// The call in hand.
     current: usize,
     /// Reserved, and not started: given back at the end.
@@ -60,11 +64,16 @@ pub(super) enum Ready {
 }
 
 impl Batch {
-    pub(super) fn new(gate: Arc<Gate>, request: ExecuteRequest, gone: CancellationToken) -> Self {
+    pub(super) fn new(
+        gate: Arc<Gate>,
+        request: ExecuteRequest,
+        gone: CancellationToken,
+        observer: Observer,
+    ) -> Self {
         let policy = Arc::clone(&gate.policy);
         let total = Instant::now() + policy.limits().batch_total;
         let scope = gate.scope(Arc::clone(&request.context), request.trace.as_ref());
-        let pairs = Pairs::new(&gate, scope);
+        let pairs = Pairs::new(&gate, scope, observer.clone());
         Self {
             context: request.context,
             trace: request.trace,
@@ -72,6 +81,8 @@ impl Batch {
             ends_at: request.deadline.map_or(total, |deadline| deadline.min(total)),
             steps: StepBudget::new(policy.limits().max_steps),
             results: vec![None; request.proposals.len()],
+            observer,
+            told: vec![false; request.proposals.len()],
             proposals: request.proposals,
             gate,
             policy,
@@ -95,13 +106,13 @@ impl Batch {
             recorder.release(std::mem::take(&mut self.held)).await;
         }
         failpoint!("ended-not-answered");
+        for index in 0..self.results.len() {
+            self.tell(index);
+        }
         let results = self.proposals.into_iter().zip(self.results);
         BatchReport {
             results: results
-                .map(|(proposal, end)| CallResult {
-                    tool_call_id: Some(proposal.tool_call_id).filter(|id| is_call_id(id)),
-                    end,
-                })
+                .map(|(proposal, end)| call_result(&proposal.tool_call_id, end))
                 .collect(),
             events: self.pairs.into_events(),
             policy_digest: self.policy.digest(),
@@ -142,6 +153,7 @@ impl Batch {
                 return;
             }
             self.run_call(index, Ready::Reserved(Box::new(call)), after).await;
+            self.tell(index);
             if !self.succeeded(index) {
                 return;
             }
@@ -159,6 +171,7 @@ impl Batch {
                 Ok(call) => self.run_call(index, call, self.proposals.len() - index - 1).await,
                 Err(refusal) => self.refuse(index, *refusal).await,
             }
+            self.tell(index);
         }
     }
 
@@ -242,7 +255,20 @@ impl Batch {
 
     pub(super) async fn refuse(&mut self, index: usize, refusal: Refusal) {
         let audit = self.pairs.refuse(&refusal).await;
-        self.results[index] = Some(CallEnd::refused(&refusal, audit));
+        self.end(index, CallEnd::refused(&refusal, audit));
+    }
+
+    /// The call's result for now: a later attempt may have another.
+    pub(super) fn end(&mut self, index: usize, end: CallEnd) {
+        self.results[index] = Some(end);
+    }
+
+    /// The call's result is final.
+    fn tell(&mut self, index: usize) {
+        if !std::mem::replace(&mut self.told[index], true) {
+            let (id, end) = (&self.proposals[index].tool_call_id, &self.results[index]);
+            self.observer.tell(|| Step::Result(index, Box::new(call_result(id, end.clone()))));
+        }
     }
 
     /// What was started may have had its effect; what was not is given back.
@@ -295,6 +321,11 @@ impl Batch {
     pub(super) fn set_current(&mut self, index: usize) {
         self.current = index;
     }
+}
+
+fn call_result(tool_call_id: &str, end: Option<CallEnd>) -> CallResult {
+    let id = is_call_id(tool_call_id).then(|| tool_call_id.to_owned());
+    CallResult { tool_call_id: id, end }
 }
 
 /// The refusal of the claim that lost, by the index of its call.

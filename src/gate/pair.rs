@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
+use super::steps::{Observer, Step};
 use super::{AuditState, Gate, RecordedEvent};
 use crate::domain::admission::Refusal;
 use crate::domain::audit::{Digest, Entry, Event, EventKind, PayloadSummary, Scope, Stamp};
@@ -26,6 +27,7 @@ pub(super) struct Pairs {
     tool_metrics: Arc<ToolMetrics>,
     read_durability: Durability,
     events: Vec<RecordedEvent>,
+    observer: Observer,
     open: Option<Open>,
 }
 
@@ -53,7 +55,7 @@ impl Ending {
 }
 
 impl Pairs {
-    pub(super) fn new(gate: &Gate, scope: Scope) -> Self {
+    pub(super) fn new(gate: &Gate, scope: Scope, observer: Observer) -> Self {
         Self {
             scope,
             journal: Arc::clone(&gate.ports.journal),
@@ -62,6 +64,7 @@ impl Pairs {
             tool_metrics: Arc::clone(&gate.tool_metrics),
             read_durability: gate.read_durability,
             events: Vec::new(),
+            observer,
             open: None,
         }
     }
@@ -182,7 +185,9 @@ impl Pairs {
     }
 
     fn keep(&mut self, event: Arc<Event>, stamp: Option<Stamp>) {
-        self.events.push(RecordedEvent { event, stamp });
+        let recorded = RecordedEvent { event, stamp };
+        self.observer.tell(|| Step::Event(recorded.clone()));
+        self.events.push(recorded);
     }
 }
 

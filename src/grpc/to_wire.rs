@@ -13,7 +13,7 @@ use crate::domain::reason::{Effect, Outcome, Reason};
 use crate::domain::record::Ended;
 use crate::domain::schema::SchemaFault;
 use crate::domain::ticket::Issued;
-use crate::gate::{AuditState, BatchReport, CallResult, RecordedEvent, Revocation, Verdict};
+use crate::gate::{AuditState, BatchReport, CallResult, RecordedEvent, Revocation, Step, Verdict};
 use crate::proto;
 
 pub(super) fn execute_response(report: BatchReport) -> proto::ExecuteResponse {
@@ -22,6 +22,19 @@ pub(super) fn execute_response(report: BatchReport) -> proto::ExecuteResponse {
         events: report.events.iter().map(audit_event).collect(),
         policy_digest: report.policy_digest.to_string(),
     }
+}
+
+pub(super) fn execute_step(step: Step) -> proto::ExecuteStreamResponse {
+    use proto::execute_stream_response::Step as Wire;
+    let step = match step {
+        Step::Event(recorded) => Wire::Event(audit_event(&recorded)),
+        Step::Result(index, result) => Wire::Result(proto::IndexedToolResult {
+            // A message of 64 MiB holds fewer calls.
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            result: Some(tool_result(*result)),
+        }),
+    };
+    proto::ExecuteStreamResponse { step: Some(step) }
 }
 
 pub(super) fn check_response(

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use tokio::time::Instant;
+use tonic::codegen::BoxStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use super::callers::require;
@@ -10,6 +13,7 @@ use super::{from_wire, to_wire};
 use crate::domain::audit::is_call_id;
 use crate::domain::caller::Rpc;
 use crate::domain::proposal::Proposal;
+use crate::domain::refused::Refused;
 use crate::gate::{ExecuteRequest, Gate};
 use crate::proto;
 
@@ -33,16 +37,22 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         let received = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
         require(&extensions, Rpc::Execute)?;
-        let request = ExecuteRequest {
-            context: from_wire::context(message.context)?,
-            mode: from_wire::mode(message.mode)?,
-            proposals: proposals(message.calls),
-            deadline: from_wire::time_allowed(&metadata)
-                .and_then(|time| received.checked_add(time)),
-            trace: from_wire::trace(&metadata),
-        };
-        let report = self.gate.execute(request).await?;
+        let report = self.gate.execute(batch(&metadata, message, received)?).await?;
         Ok(Response::new(to_wire::execute_response(report)))
+    }
+
+    async fn execute_stream(
+        &self,
+        request: Request<proto::ExecuteStreamRequest>,
+    ) -> Result<Response<BoxStream<proto::ExecuteStreamResponse>>, Status> {
+        let received = Instant::now();
+        let (metadata, extensions, message) = request.into_parts();
+        require(&extensions, Rpc::ExecuteStream)?;
+        let proto::ExecuteStreamRequest { context, calls, mode } = message;
+        let message = proto::ExecuteRequest { context, calls, mode };
+        let steps = self.gate.execute_stream(batch(&metadata, message, received)?)?;
+        let steps = steps.map(|step| step.map(to_wire::execute_step).map_err(Status::from));
+        Ok(Response::new(Box::pin(steps)))
     }
 
     async fn check(
@@ -70,6 +80,20 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         from_wire::context(message.context)?;
         Ok(Response::new(to_wire::list_tools_response(self.gate.policy())))
     }
+}
+
+fn batch(
+    metadata: &MetadataMap,
+    message: proto::ExecuteRequest,
+    received: Instant,
+) -> Result<ExecuteRequest, Refused> {
+    Ok(ExecuteRequest {
+        context: from_wire::context(message.context)?,
+        mode: from_wire::mode(message.mode)?,
+        proposals: proposals(message.calls),
+        deadline: from_wire::time_allowed(metadata).and_then(|time| received.checked_add(time)),
+        trace: from_wire::trace(metadata),
+    })
 }
 
 fn proposals(calls: Vec<proto::ToolCall>) -> Vec<Proposal> {

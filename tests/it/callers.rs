@@ -16,20 +16,21 @@ use crate::support::running::{
 };
 use prost::Message as _;
 use toolgate::proto::{
-    CheckRequest, ExecuteRequest, IssueRequest, ListToolsRequest, RevokeRequest,
+    CheckRequest, ExecuteRequest, ExecuteStreamRequest, IssueRequest, ListToolsRequest,
+    RevokeRequest,
 };
 
 /// Who may call what (semantics, section 9). Written out, not taken from the code under test.
-const MAY: [(Role, &str, [Rpc; 5], [bool; 5]); 4] = [
-    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, false, false]),
-    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, true, false, true, true]),
-    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 5]),
-    (Role::Operator, OPERATOR, Rpc::ALL, [false; 5]),
+const MAY: [(Role, &str, [Rpc; 6], [bool; 6]); 4] = [
+    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, true, false, false]),
+    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, false, true, false, true, true]),
+    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 6]),
+    (Role::Operator, OPERATOR, Rpc::ALL, [false; 6]),
 ];
 
 fn path(rpc: Rpc) -> String {
     let service = match rpc {
-        Rpc::Execute | Rpc::Check | Rpc::ListTools => "ToolGate",
+        Rpc::Execute | Rpc::ExecuteStream | Rpc::Check | Rpc::ListTools => "ToolGate",
         Rpc::Issue | Rpc::Revoke => "Confirmations",
     };
     format!("/toolgate.v1.{service}/{}", rpc.name())
@@ -39,6 +40,10 @@ fn message(rpc: Rpc) -> Vec<u8> {
     let (context, calls) = (Some(context()), vec![call("c1", "patient", "{}")]);
     match rpc {
         Rpc::Execute => ExecuteRequest { context, calls, mode: 0 }.encode_to_vec(),
+        // Its answer would be more than one message.
+        Rpc::ExecuteStream => {
+            ExecuteStreamRequest { context, calls: Vec::new(), mode: 0 }.encode_to_vec()
+        }
         Rpc::Check => CheckRequest { context, calls }.encode_to_vec(),
         Rpc::ListTools => ListToolsRequest { context }.encode_to_vec(),
         Rpc::Issue => {
@@ -56,7 +61,10 @@ fn message(rpc: Rpc) -> Vec<u8> {
 #[test]
 fn the_table_is_whole_and_in_the_order_it_is_read() {
     assert_eq!(MAY.map(|(role, ..)| role), Role::ALL);
-    assert_eq!(Rpc::ALL.map(Rpc::name), ["Execute", "Check", "ListTools", "Issue", "Revoke"]);
+    assert_eq!(
+        Rpc::ALL.map(Rpc::name),
+        ["Execute", "ExecuteStream", "Check", "ListTools", "Issue", "Revoke"]
+    );
 }
 
 #[tokio::test]
@@ -69,6 +77,9 @@ async fn each_role_may_call_its_methods_and_no_other() {
                     .await;
             match answer {
                 Ok(_) => assert!(may, "{role:?} {rpc:?}"),
+                Err(status) if may && rpc == Rpc::ExecuteStream => {
+                    assert_refused(&status, Code::InvalidArgument, "BATCH_EMPTY", None);
+                }
                 // This gate has no ledger: who may ask is told so.
                 Err(status) if may => {
                     assert!(matches!(rpc, Rpc::Issue | Rpc::Revoke), "{rpc:?}: {status:?}");

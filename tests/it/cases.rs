@@ -10,11 +10,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use serde::Deserialize;
 use tokio::time::Instant;
 use toolgate::domain::audit::{Event, EventKind};
 use toolgate::domain::proposal::{Context, Proposal};
-use toolgate::gate::{AuditState, BatchReport, CallResult, ExecuteRequest, Ports, RecordedEvent};
+use toolgate::domain::refused::Refused;
+use toolgate::gate::{
+    AuditState, BatchReport, CallResult, ExecuteRequest, Ports, RecordedEvent, Step, Steps,
+};
 
 use crate::support::fakes::{
     Act, JournalAct, ScriptedJournal, ScriptedUpstream, SteppedClock, gate,
@@ -22,7 +26,7 @@ use crate::support::fakes::{
 use crate::support::policies;
 use crate::support::script::{self, Handler, JournalStep, Mode, compare};
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Case {
     behaviour: String,
@@ -42,7 +46,7 @@ struct Case {
     cancelled: usize,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Call {
     id: String,
@@ -65,15 +69,17 @@ fn every_case_behaves_as_written() {
     for (file, case) in script::read::<Case>(&directory) {
         count += 1;
         let name = format!("{file}: {}", case.behaviour);
-        if let Err(difference) = play(case) {
-            wrong.push(format!("{name}\n{difference}"));
+        for (way, is_streamed) in [("Execute", false), ("ExecuteStream", true)] {
+            if let Err(difference) = play(case.clone(), is_streamed) {
+                wrong.push(format!("{name}: {way}\n{difference}"));
+            }
         }
     }
     assert!(count >= 40, "only {count} cases were found");
     assert!(wrong.is_empty(), "{} of {count} cases\n\n{}", wrong.len(), wrong.join("\n\n"));
 }
 
-fn play(case: Case) -> Result<(), String> {
+fn play(case: Case, is_streamed: bool) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(true)
@@ -106,8 +112,12 @@ fn play(case: Case) -> Result<(), String> {
             deadline: case.deadline_ms.map(|ms| Instant::now() + Duration::from_millis(ms)),
             trace: None,
         };
-        let report =
-            gate.execute(request).await.map_err(|refused| format!("  refused: {refused:?}"))?;
+        let report = if is_streamed {
+            gather(gate.execute_stream(request)).await
+        } else {
+            gate.execute(request).await
+        };
+        let report = report.map_err(|refused| format!("  refused: {refused:?}"))?;
         let seen = upstream.seen();
         let seen = seen.iter().map(|seen| {
             let ms = seen.timeout.as_millis();
@@ -126,6 +136,27 @@ fn play(case: Case) -> Result<(), String> {
         }
         if differences.is_empty() { Ok(()) } else { Err(differences) }
     })
+}
+
+/// The report that the steps of a stream add up to.
+async fn gather(steps: Result<Steps, Refused>) -> Result<BatchReport, Refused> {
+    let mut steps = steps?;
+    let (mut results, mut events) = (BTreeMap::new(), Vec::new());
+    while let Some(step) = steps.next().await {
+        match step? {
+            Step::Event(event) => {
+                let id = Some(&*event.event.tool_call_id);
+                let mut ended = results.values().filter_map(|result: &CallResult| {
+                    result.end.as_ref().and(result.tool_call_id.as_deref())
+                });
+                assert!(!ended.any(|ended| Some(ended) == id), "{id:?} had its result before");
+                events.push(event);
+            }
+            Step::Result(index, result) => assert!(results.insert(index, *result).is_none()),
+        }
+    }
+    let digest = policies::cases().digest();
+    Ok(BatchReport { results: results.into_values().collect(), events, policy_digest: digest })
 }
 
 /// `ID OUTCOME REASON [attempt N] [audit] [faults] [= result]`, or `ID not_run`.

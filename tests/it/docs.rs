@@ -207,7 +207,7 @@ fn lines_fit_a_screen() {
 fn reflection_shows_each_method_its_own_comment() {
     let served = FileDescriptorSet::decode(toolgate::proto::SERVED_DESCRIPTORS).unwrap();
     for (name, methods) in [
-        ("tool_gate", &["Execute", "Check", "ListTools"][..]),
+        ("tool_gate", &["Execute", "ExecuteStream", "Check", "ListTools"][..]),
         ("confirmations", &["Issue", "Revoke"]),
     ] {
         let path = format!("toolgate/v1/{name}.proto");

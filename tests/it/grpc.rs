@@ -7,6 +7,7 @@ mod listeners;
 mod metadata;
 mod record;
 mod refused;
+mod streamed;
 
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
