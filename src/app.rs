@@ -1,5 +1,6 @@
 //! The composition root: the only place that knows every room.
 
+mod listen;
 mod recover;
 
 use std::fmt;
@@ -20,19 +21,20 @@ use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{self, JournalFiles, JournalOptions};
 use crate::adapters::ledger::{self, EmbeddedLedger, EmbeddedOptions};
 use crate::adapters::upstream::GrpcUpstreams;
-use crate::config::{Config, ConfirmationConfig, KeySecrets, ListenAt, Secret};
+use crate::config::{Config, ConfirmationConfig, KeySecrets, Secret};
 use crate::domain::audit::{AuditKey, JournalKey, JournalKeys};
 use crate::domain::authorisation::Confirmations;
-use crate::domain::caller::Role;
 use crate::domain::ticket::{ConfirmationKey, ConfirmationKeys, KeysFault};
 use crate::gate::{Gate, GateOptions, Ports, Recorder};
-use crate::grpc::callers::Callers;
-use crate::grpc::server::{Listener, Services};
+use crate::grpc::listeners::Listener;
+use crate::grpc::server::Services;
+use crate::grpc::tls::TlsFault;
 use crate::ports::{Clock, Journal, Ledger};
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
 use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
+use listen::{bind, callers, keep_tls};
 use recover::open_and_recover;
 
 /// How long idle connections get to close once every request has ended.
@@ -64,6 +66,7 @@ pub struct Running {
     health: HealthReporter,
     follow_readiness: JoinHandle<()>,
     keep_ledger: JoinHandle<()>,
+    keep_tls: JoinHandle<()>,
 }
 
 /// Why a gate did not start.
@@ -90,6 +93,8 @@ pub enum StartError {
         /// What the operating system says.
         source: io::Error,
     },
+    /// The files of a listener's TLS cannot be used.
+    Tls(TlsFault),
     /// The metrics cannot be set up.
     Metrics(MetricsError),
 }
@@ -140,7 +145,7 @@ impl Running {
             .await
             .map_err(|source| StartError::Bind { address: config.admin.to_string(), source })?;
         let admin = local(&admin_listener)?;
-        let listeners = bind(&config.listeners).await?;
+        let (listeners, tls) = bind(&config.listeners).await?;
         let addresses = listeners
             .iter()
             .map(Listener::address)
@@ -149,7 +154,7 @@ impl Running {
 
         let readiness = readiness(&gate, &journal);
         metrics.watch_readiness(Arc::clone(&readiness));
-        let callers = Arc::new(Callers::new(credentials(&config.callers)));
+        let callers = Arc::new(callers(&config.callers));
         let (services, health) =
             Services::new(Arc::clone(&gate), callers, metrics.clone(), config.transport);
         let stop_serving = CancellationToken::new();
@@ -158,6 +163,7 @@ impl Running {
         for listener in listeners {
             servers.spawn(services.clone().serve(listener, stop_serving.clone()));
         }
+        let keep_tls = tokio::spawn(keep_tls(tls, metrics.clone()));
         let keep_ledger = tokio::spawn({
             let gate = Arc::clone(&gate);
             async move { gate.keep_ledger().await }
@@ -190,6 +196,7 @@ impl Running {
             health,
             follow_readiness,
             keep_ledger,
+            keep_tls,
         })
     }
 
@@ -219,6 +226,7 @@ impl Running {
             self.servers.shutdown().await;
         }
         end(self.keep_ledger).await;
+        end(self.keep_tls).await;
         self.stop_admin.cancel();
         // The admin server bounds its own closing; a panic of it costs nothing any more.
         drop(self.admin_server.await);
@@ -251,11 +259,6 @@ fn audit_keys(secrets: &KeySecrets) -> (AuditKey, JournalKeys) {
     let (id, secret) = &secrets.current;
     let key = AuditKey::new(Arc::clone(id), &secret.derive(AUDIT_PURPOSE));
     (key, JournalKeys::new(chain(&secrets.current), secrets.former.iter().map(chain)))
-}
-
-/// Loading has refused secrets that no metadata could carry.
-fn credentials(callers: &[(Role, Secret)]) -> impl Iterator<Item = (Role, &[u8])> {
-    callers.iter().filter_map(|(role, secret)| Some((*role, secret.as_credential().ok()?)))
 }
 
 /// The ledger beside the journal, with the keys of the tickets whose use it remembers.
@@ -291,20 +294,6 @@ pub fn confirmation_keys(secrets: &KeySecrets) -> Result<ConfirmationKeys, KeysF
     };
     let all = std::iter::once(&secrets.current).chain(&secrets.former);
     ConfirmationKeys::new(all.map(key).collect::<Result<_, _>>()?)
-}
-
-async fn bind(addresses: &[ListenAt]) -> Result<Vec<Listener>, StartError> {
-    let mut listeners = Vec::with_capacity(addresses.len());
-    for address in addresses {
-        let bound = match address {
-            ListenAt::Tcp(address) => Listener::tcp(*address).await,
-            ListenAt::Unix(path) => Listener::unix(path),
-        };
-        let bound =
-            bound.map_err(|source| StartError::Bind { address: address.to_string(), source });
-        listeners.push(bound?);
-    }
-    Ok(listeners)
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {
@@ -362,6 +351,7 @@ impl fmt::Display for StartError {
                 "the pairs that a killed process left open cannot be closed in the journal; look at the data directory's disk",
             ),
             Self::Bind { address, .. } => write!(f, "{address} cannot be bound"),
+            Self::Tls(fault) => write!(f, "{fault}: {}", fault.mend()),
             Self::Metrics(_) => f.write_str("the metrics cannot be set up"),
         }
     }
@@ -374,6 +364,7 @@ impl std::error::Error for StartError {
             Self::Keys(error) => Some(error),
             Self::Journal(error) => Some(error),
             Self::Bind { source, .. } => Some(source),
+            Self::Tls(error) => Some(error),
             Self::Metrics(error) => Some(error),
             Self::LedgerRecovery | Self::LedgerOld | Self::LedgerLeftOut | Self::Recovery => None,
         }

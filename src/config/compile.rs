@@ -3,10 +3,11 @@
 //!
 //! `docs/configuration.md` is the reference; a test holds it and [`FIELDS`] together.
 
+mod callers;
 mod holders;
+mod listeners;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +17,17 @@ use serde_json::Value;
 use tracing::level_filters::LevelFilter;
 
 use super::fault::{Fault, Faults};
-use super::fields::{Fields, text_of};
+use super::fields::Fields;
 use super::policy::{self, Loaded, Surroundings};
 use super::secrets::Secret;
 use crate::adapters::upstream::{Endpoint, UpstreamConfig};
 use crate::domain::audit::is_key_id;
-use crate::domain::caller::Role;
 use crate::domain::refusal::{Code, Finding};
 use crate::grpc::server::TransportLimits;
 use crate::ports::Durability;
+
+pub use callers::{CallerConfig, Shows};
+pub use listeners::{ListenAt, ListenerConfig};
 
 /// Every field of the configuration, by its place. For the reference and its test.
 pub const FIELDS: &[(&str, &[&str])] = &[
@@ -35,13 +38,17 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/ledger", &LEDGER),
     ("/confirmation", &CONFIRMATION),
     ("/confirmation/keys/*", &KEY),
+    ("/listeners/*", &LISTENER),
+    ("/listeners/*/tls", &TLS),
     ("/callers/*", &CALLER),
+    ("/callers/*/process", &PROCESS),
+    ("/callers/*/certificate", &CERTIFICATE),
     ("/upstreams/*", &UPSTREAM),
     ("/limits", &LIMITS),
     ("/log", &LOG),
 ];
 
-const TOP: [&str; 13] = [
+const TOP: [&str; 14] = [
     "apiVersion",
     "kind",
     "listeners",
@@ -52,6 +59,7 @@ const TOP: [&str; 13] = [
     "ledger",
     "confirmation",
     "callers",
+    "allow_self_confirmation",
     "upstreams",
     "limits",
     "log",
@@ -61,7 +69,11 @@ const AUDIT: [&str; 3] = ["keys", "sync", "segment_bytes"];
 const LEDGER: [&str; 2] = ["kind", "single_replica"];
 const CONFIRMATION: [&str; 3] = ["keys", "ticket_ttl", "skew"];
 const KEY: [&str; 2] = ["id", "file"];
-const CALLER: [&str; 2] = ["role", "secret_file"];
+const LISTENER: [&str; 3] = ["address", "tls", "ways"];
+const TLS: [&str; 3] = ["certificate", "key", "client_ca"];
+const CALLER: [&str; 6] = ["role", "roles", "tenants", "secret_file", "process", "certificate"];
+const PROCESS: [&str; 2] = ["uid", "gid"];
+const CERTIFICATE: [&str; 2] = ["spiffe", "dns"];
 const UPSTREAM: [&str; 2] = ["endpoint", "connect_timeout"];
 const LIMITS: [&str; 6] = [
     "in_flight",
@@ -81,7 +93,7 @@ const SKEW: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Config {
     /// Where clients reach the gate.
-    pub listeners: Vec<ListenAt>,
+    pub listeners: Vec<ListenerConfig>,
     /// Where metrics and probes are.
     pub admin: SocketAddr,
     /// The policy.
@@ -97,7 +109,7 @@ pub struct Config {
     /// Bytes of a journal segment.
     pub segment_bytes: u64,
     /// Who may call.
-    pub callers: Vec<(Role, Secret)>,
+    pub callers: Vec<CallerConfig>,
     /// The registered handlers.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// Requests at once.
@@ -134,15 +146,6 @@ pub struct ConfirmationConfig {
     pub skew: Duration,
 }
 
-/// Where a listener binds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ListenAt {
-    /// Loopback TCP.
-    Tcp(SocketAddr),
-    /// A Unix socket.
-    Unix(PathBuf),
-}
-
 /// Compiles a configuration and loads the policy it names. Paths are relative to `file`.
 ///
 /// # Errors
@@ -176,7 +179,7 @@ impl Compiler<'_> {
         let admin = self.admin(&top);
         let data = self.data(&top);
         let audit = self.audit(&top);
-        let callers = self.callers(&top);
+        let callers = self.callers(&top, &listeners);
         let confirmation = self.confirmation(&top);
         self.shared_secrets(audit.as_ref(), confirmation.as_ref(), &callers);
         let upstreams = self.upstreams(&top);
@@ -218,31 +221,6 @@ impl Compiler<'_> {
                 format!("begin the file with apiVersion: {} and kind: Gate", policy::API_VERSION),
             );
         }
-    }
-
-    fn listeners(&mut self, top: &Fields<'_>) -> Vec<ListenAt> {
-        let items = top.list("listeners", &mut self.findings);
-        if items.is_empty() {
-            self.find(
-                "/listeners",
-                Code::MissingField,
-                "there is no listener",
-                "add listeners: [unix:/run/toolgate/toolgate.sock] or [127.0.0.1:7443]",
-            );
-        }
-        items.into_iter().filter_map(|(pointer, item)| self.listener(&pointer, item)).collect()
-    }
-
-    fn listener(&mut self, pointer: &str, item: &Value) -> Option<ListenAt> {
-        let text = text_of(item, pointer, &mut self.findings)?;
-        if let Some(path) = text.strip_prefix("unix:") {
-            return Some(ListenAt::Unix(self.relative(path)));
-        }
-        let address = self.address(pointer, text)?;
-        if !address.ip().is_loopback() {
-            self.find(pointer, Code::InsecureAddress, "the address can be reached from other machines, and callers there could not be authenticated over TLS", "use unix:/run/toolgate/toolgate.sock, 127.0.0.1 or [::1]");
-        }
-        Some(ListenAt::Tcp(address))
     }
 
     fn admin(&mut self, top: &Fields<'_>) -> Option<SocketAddr> {
@@ -433,13 +411,4 @@ struct Limits {
 /// Bounds keep every number far below any `usize`.
 fn to_usize(number: u64) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
-}
-
-impl fmt::Display for ListenAt {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp(address) => address.fmt(f),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-        }
-    }
 }

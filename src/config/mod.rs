@@ -15,7 +15,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use compile::{Config, ConfirmationConfig, FIELDS, KeySecrets, ListenAt, compile};
+pub use compile::{
+    CallerConfig, Config, ConfirmationConfig, FIELDS, KeySecrets, ListenAt, ListenerConfig, Shows,
+    compile,
+};
 pub use fault::{Fault, Faults};
 pub use secrets::Secret;
 

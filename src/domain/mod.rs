@@ -13,6 +13,7 @@ pub mod caller;
 pub mod canonical;
 pub mod contract;
 pub mod generation;
+pub mod identity;
 pub mod json;
 pub mod keyed;
 pub mod policy;

@@ -12,6 +12,8 @@ pub enum Refused {
     Unauthenticated,
     /// The caller's role does not include this method.
     RoleMissing,
+    /// The context names a tenant that the caller may not speak for.
+    TenantNotCallers,
     /// A context field is missing or outside its form.
     ContextInvalid(&'static str),
     /// The batch holds no call.
@@ -78,9 +80,10 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Unauthenticated,
         Self::RoleMissing,
+        Self::TenantNotCallers,
         Self::ContextInvalid("tenant_id"),
         Self::BatchEmpty,
         Self::RequestInvalid("mode"),
@@ -106,12 +109,17 @@ impl Refused {
             Self::Unauthenticated => (
                 "UNAUTHENTICATED",
                 Code::Unauthenticated,
-                "send exactly one authorization metadata entry: Bearer and a caller secret that the gate knows",
+                "show exactly one identity that the gate knows: an authorization entry with Bearer and a caller secret, or a client certificate, or a process on the Unix socket",
             ),
             Self::RoleMissing => (
                 "ROLE_MISSING",
                 Code::PermissionDenied,
                 "the caller's role does not include this method",
+            ),
+            Self::TenantNotCallers => (
+                "TENANT_NOT_CALLERS",
+                Code::PermissionDenied,
+                "the context names a tenant that the caller may not speak for",
             ),
             Self::ContextInvalid(_) => (
                 "CONTEXT_INVALID",

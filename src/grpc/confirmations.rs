@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::callers::require;
+use super::callers::context_for;
 use super::{from_wire, to_wire};
 use crate::domain::audit::is_confirmation_id;
 use crate::domain::caller::Rpc;
@@ -35,8 +35,7 @@ impl proto::confirmations_server::Confirmations for ConfirmationsService {
         request: Request<proto::IssueRequest>,
     ) -> Result<Response<proto::IssueResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::Issue)?;
-        let context = from_wire::context(message.context)?;
+        let context = context_for(&extensions, Rpc::Issue, message.context)?;
         let call = message.call.ok_or(Refused::RequestInvalid("call"))?;
         if !is_context_text(&message.confirming_user_id) {
             return Err(Refused::RequestInvalid("confirming_user_id").into());
@@ -65,8 +64,7 @@ impl proto::confirmations_server::Confirmations for ConfirmationsService {
         request: Request<proto::RevokeRequest>,
     ) -> Result<Response<proto::RevokeResponse>, Status> {
         let (_, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::Revoke)?;
-        let context = from_wire::context(message.context)?;
+        let context = context_for(&extensions, Rpc::Revoke, message.context)?;
         let confirmation_id = Some(message.confirmation_id)
             .filter(|text| is_confirmation_id(text))
             .and_then(|text| Uuid::parse_str(&text).ok())

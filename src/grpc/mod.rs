@@ -5,9 +5,11 @@
 pub mod callers;
 mod confirmations;
 mod from_wire;
+pub mod listeners;
 mod refusals;
 mod request_body;
 pub mod server;
 mod status;
+pub mod tls;
 mod to_wire;
 mod tool_gate;

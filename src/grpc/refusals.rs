@@ -16,7 +16,7 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower::Service;
 
-use super::callers::Callers;
+use super::callers::{Callers, Peer};
 use super::status::refusal_of;
 use crate::domain::caller::Rpc;
 use crate::domain::refused::Refused;
@@ -57,7 +57,12 @@ where
         let served = rpc_name(request.uri().path());
         let rpc = served.unwrap_or("other");
         let metrics = self.metrics.clone();
-        let caller = self.callers.authenticate(request.headers());
+        let caller =
+            self.callers.authenticate(request.headers(), request.extensions().get::<Peer>());
+        let caller = caller.map_err(|nobody| {
+            tracing::warn!(rpc, fault = nobody.as_str(), "nobody was recognised");
+            Refused::Unauthenticated
+        });
         match caller.and_then(|caller| served.map(|_| caller).ok_or(Refused::NotServed)) {
             Ok(caller) => {
                 request.extensions_mut().insert(caller);

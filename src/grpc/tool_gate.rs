@@ -8,11 +8,11 @@ use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::callers::require;
+use super::callers::context_for;
 use super::{from_wire, to_wire};
 use crate::domain::audit::is_call_id;
 use crate::domain::caller::Rpc;
-use crate::domain::proposal::Proposal;
+use crate::domain::proposal::{Context, Proposal};
 use crate::domain::refused::Refused;
 use crate::gate::{ExecuteRequest, Gate};
 use crate::proto;
@@ -36,8 +36,9 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
     ) -> Result<Response<proto::ExecuteResponse>, Status> {
         let received = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::Execute)?;
-        let report = self.gate.execute(batch(&metadata, message, received)?).await?;
+        let context = context_for(&extensions, Rpc::Execute, message.context)?;
+        let request = batch(&metadata, context, message.calls, message.mode, received)?;
+        let report = self.gate.execute(request).await?;
         Ok(Response::new(to_wire::execute_response(report)))
     }
 
@@ -47,10 +48,9 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
     ) -> Result<Response<BoxStream<proto::ExecuteStreamResponse>>, Status> {
         let received = Instant::now();
         let (metadata, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::ExecuteStream)?;
-        let proto::ExecuteStreamRequest { context, calls, mode } = message;
-        let message = proto::ExecuteRequest { context, calls, mode };
-        let steps = self.gate.execute_stream(batch(&metadata, message, received)?)?;
+        let context = context_for(&extensions, Rpc::ExecuteStream, message.context)?;
+        let request = batch(&metadata, context, message.calls, message.mode, received)?;
+        let steps = self.gate.execute_stream(request)?;
         let steps = steps.map(|step| step.map(to_wire::execute_step).map_err(Status::from));
         Ok(Response::new(Box::pin(steps)))
     }
@@ -60,8 +60,7 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         request: Request<proto::CheckRequest>,
     ) -> Result<Response<proto::CheckResponse>, Status> {
         let (_, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::Check)?;
-        let context = from_wire::context(message.context)?;
+        let context = context_for(&extensions, Rpc::Check, message.context)?;
         let proposals = proposals(message.calls);
         let verdicts = self.gate.check(&context, &proposals).await?;
         let ids = proposals.into_iter().map(|proposal| match proposal.tool_call_id {
@@ -76,21 +75,22 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         request: Request<proto::ListToolsRequest>,
     ) -> Result<Response<proto::ListToolsResponse>, Status> {
         let (_, extensions, message) = request.into_parts();
-        require(&extensions, Rpc::ListTools)?;
-        from_wire::context(message.context)?;
+        context_for(&extensions, Rpc::ListTools, message.context)?;
         Ok(Response::new(to_wire::list_tools_response(self.gate.policy())))
     }
 }
 
 fn batch(
     metadata: &MetadataMap,
-    message: proto::ExecuteRequest,
+    context: Arc<Context>,
+    calls: Vec<proto::ToolCall>,
+    mode: i32,
     received: Instant,
 ) -> Result<ExecuteRequest, Refused> {
     Ok(ExecuteRequest {
-        context: from_wire::context(message.context)?,
-        mode: from_wire::mode(message.mode)?,
-        proposals: proposals(message.calls),
+        context,
+        mode: from_wire::mode(mode)?,
+        proposals: proposals(calls),
         deadline: from_wire::time_allowed(metadata).and_then(|time| received.checked_add(time)),
         trace: from_wire::trace(metadata),
     })

@@ -210,6 +210,12 @@ impl Metrics {
         self.inner.instruments.confirmations.add(1, &[KeyValue::new("result", result)]);
     }
 
+    /// The files of a listener's TLS have changed, and were taken or not.
+    pub fn tls_reloaded(&self, taken: bool) {
+        let result = if taken { "taken" } else { "refused" };
+        self.inner.instruments.tls_reloads.add(1, &[KeyValue::new("result", result)]);
+    }
+
     /// The ledger answered after `waited`.
     pub fn ledger_answered(&self, operation: LedgerOperation, waited: Duration) {
         let labels = [KeyValue::new("operation", operation.as_str())];

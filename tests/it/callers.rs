@@ -1,5 +1,8 @@
 //! Who may call what, and what everybody else is told.
 
+mod certificates;
+mod processes;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 

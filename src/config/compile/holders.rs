@@ -1,4 +1,4 @@
-//! Who holds which secret: audit keys, confirmation keys and callers.
+//! Keys of audit and confirmation, and the ledger.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    AUDIT, CALLER, CONFIRMATION, Compiler, ConfirmationConfig, KEY, KeySecrets, LEDGER, SKEW,
-    TICKET_TTL,
+    AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, KEY, KeySecrets, LEDGER, SKEW,
+    Shows, TICKET_TTL,
 };
 use crate::config::fields::Fields;
 use crate::config::secrets::{Secret, SecretFault};
@@ -146,37 +146,14 @@ impl Compiler<'_> {
         Some(KeySecrets { current: keys.next()?, former: keys.collect() })
     }
 
-    pub(super) fn callers(&mut self, top: &Fields<'_>) -> Vec<(Role, Secret)> {
-        let items = top.list("callers", &mut self.findings);
-        if items.is_empty() {
-            self.find("/callers", Code::MissingField, "nobody may call", "make a secret with toolgate keygen FILE and add callers: [{role: proposer, secret_file: FILE}]");
-        }
-        let mut callers = Vec::with_capacity(items.len());
-        for (pointer, item) in items {
-            let Some(fields) = self.fields(item, &pointer, &CALLER) else { continue };
-            fields.required("role", &mut self.findings);
-            let role = fields.word(
-                "role",
-                &Role::ALL.map(|role| (role.as_str(), role)),
-                &mut self.findings,
-            );
-            let Some(secret) = self.secret(&fields, "secret_file") else { continue };
-            if let Err(fault) = secret.as_credential() {
-                self.secret_fault(fields.at("secret_file"), &fault);
-            }
-            callers.extend(role.map(|role| (role, secret)));
-        }
-        callers
-    }
-
-    fn secret(&mut self, fields: &Fields<'_>, name: &str) -> Option<Secret> {
+    pub(super) fn secret(&mut self, fields: &Fields<'_>, name: &str) -> Option<Secret> {
         let path = fields.required_text(name, &mut self.findings)?;
         Secret::read(&self.relative(path))
             .map_err(|fault| self.secret_fault(fields.at(name), &fault))
             .ok()
     }
 
-    fn secret_fault(&mut self, pointer: String, fault: &SecretFault) {
+    pub(super) fn secret_fault(&mut self, pointer: String, fault: &SecretFault) {
         self.find(pointer, Code::SecretRefused, fault.to_string(), fault.mend());
     }
 
@@ -185,7 +162,7 @@ impl Compiler<'_> {
         &mut self,
         audit: Option<&Audit>,
         confirmation: Option<&ConfirmationConfig>,
-        callers: &[(Role, Secret)],
+        callers: &[CallerConfig],
     ) {
         let audit = audit.and_then(|audit| audit.secrets.as_ref());
         let confirmation = confirmation.map(|terms| &terms.secrets);
@@ -196,9 +173,13 @@ impl Compiler<'_> {
                 let all = std::iter::once(&secrets.current).chain(&secrets.former);
                 all.map(move |(id, secret)| (format!("the {purpose} key {id}"), secret))
             });
-        let callers = callers
-            .iter()
-            .map(|(role, secret)| (format!("a caller of role {}", role.as_str()), secret));
+        let callers = callers.iter().filter_map(|CallerConfig { caller, shows }| match shows {
+            Shows::Secret(secret) => {
+                let roles: Vec<_> = caller.roles.iter().map(Role::as_str).collect();
+                Some((format!("a caller of role {}", roles.join(" and ")), secret))
+            }
+            Shows::Process(_) | Shows::Certificate(_) => None,
+        });
         let all: Vec<_> = keys.chain(callers).collect();
         for (index, (name, secret)) in all.iter().enumerate() {
             if let Some((other, _)) =

@@ -21,6 +21,7 @@ pub(super) struct Instruments {
     pub(super) tool_duration: Histogram<f64>,
     pub(super) refused: Counter<u64>,
     pub(super) shed: BoundCounter<u64>,
+    pub(super) tls_reloads: Counter<u64>,
     pub(super) in_flight: BoundUpDownCounter<i64>,
     pub(super) append_duration: BoundHistogram<f64>,
     pub(super) journal_failures: Counter<u64>,
@@ -74,6 +75,10 @@ impl Instruments {
                 .with_description("Requests turned away because too many were in flight.")
                 .build()
                 .bind(&[]),
+            tls_reloads: meter
+                .u64_counter("toolgate_tls_reloads")
+                .with_description("Changed certificates, keys and authorities of listeners, by whether they were taken.")
+                .build(),
             in_flight: meter
                 .i64_up_down_counter("toolgate_requests_in_flight")
                 .with_description("Requests between their start and their answer.")

@@ -11,6 +11,7 @@ use toolgate::config;
 use toolgate::config::FIELDS;
 
 use super::{text, write};
+use crate::support::certificates::{complete, pointer_of};
 use crate::support::process::run_text;
 use crate::support::running::{CONFIRMER, OPERATOR, Options, PROPOSER, write_config};
 
@@ -255,9 +256,11 @@ fn whatever_stands_in_a_field_is_taken_or_faulted_at_its_place() {
         json!({}),
         json!({"a": {"b": null}}),
     ];
-    let (directory, document) = sound();
+    let (directory, mut document) = sound();
+    complete(&mut document, directory.path());
+    assert_eq!(faults(&directory, &document), Vec::<String>::new());
     let mut faulted = 0;
-    for pointer in pointers() {
+    for pointer in pointers(&document) {
         for value in &wrong {
             let mut changed = document.clone();
             *changed
@@ -283,17 +286,11 @@ fn whatever_stands_in_a_field_is_taken_or_faulted_at_its_place() {
 }
 
 /// A place for each field of the reference that the sound file holds.
-fn pointers() -> Vec<String> {
+fn pointers(document: &Value) -> Vec<String> {
     FIELDS
         .iter()
-        .flat_map(|(place, names)| {
-            let place = if place.starts_with("/upstreams") {
-                place.replace('*', "handlers")
-            } else {
-                place.replace('*', "0")
-            };
-            names.iter().map(move |name| format!("{place}/{name}"))
-        })
+        .flat_map(|(place, names)| names.iter().map(move |name| format!("{place}/{name}")))
+        .map(|place| pointer_of(document, &place))
         .collect()
 }
 

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use toolgate::config::{self, FIELDS, Faults};
 
 use super::{first_cells, read};
+use crate::support::certificates::{complete, pointer_of};
 use crate::support::running::{LEDGER, Options, write_config};
 
 /// A row of the reference: a place, its type, its default and its bounds.
@@ -59,7 +60,7 @@ fn documented_bounds_are_those_in_force() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 10);
+    assert_eq!(checked, 12);
 }
 
 #[test]
@@ -114,20 +115,21 @@ impl Sound {
         let folder = tempfile::tempdir().unwrap();
         let options = Options { more: LEDGER, ..Options::default() };
         let file = write_config(folder.path(), "http://127.0.0.1:7500", &options);
-        let document = config::read(&file).unwrap();
+        let mut document = config::read(&file).unwrap();
+        complete(&mut document, folder.path());
         Self { _folder: folder, file, document }
     }
 
-    /// What is compiled with this value at this place; `*` stands for the first there.
+    /// What is compiled with this value at this place; `*` stands for the first that has it.
     fn with(&self, place: &str, value: Value) -> Result<String, Faults> {
         let mut document = self.document.clone();
         if !place.is_empty() {
+            let pointer = pointer_of(&document, place);
             let mut at = &mut document;
-            for part in place[1..].split('/') {
-                at = match (part, at) {
-                    ("*", Value::Array(items)) => &mut items[0],
-                    ("*", Value::Object(members)) => members.values_mut().next().unwrap(),
-                    (name, at) => &mut at[name],
+            for part in pointer[1..].split('/') {
+                at = match at {
+                    Value::Array(items) => &mut items[part.parse::<usize>().unwrap()],
+                    at => &mut at[part],
                 };
             }
             *at = value;

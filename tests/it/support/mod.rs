@@ -1,5 +1,6 @@
 //! What tests share.
 
+pub mod certificates;
 pub mod fakes;
 pub mod frames;
 pub mod hostile;
