@@ -47,7 +47,7 @@ impl Compiler<'_> {
         let may_confirm_its_own = self.self_confirmation(top);
         let mut callers: Vec<CallerConfig> = Vec::with_capacity(items.len());
         for (pointer, item) in items {
-            let Some(fields) = self.fields(item, &pointer, &CALLER) else { continue };
+            let Some(fields) = self.said(item, &pointer, &CALLER) else { continue };
             let roles = self.roles(&fields);
             let tenants = self.tenants(&fields);
             let shows = self.shows(&fields, listeners);
@@ -209,7 +209,7 @@ impl Compiler<'_> {
     }
 
     fn process(&mut self, pointer: &str, value: &Value) -> Option<ProcessMatch> {
-        let fields = self.fields(value, pointer, &PROCESS)?;
+        let fields = self.said(value, pointer, &PROCESS)?;
         let mut id = |name: &str| {
             fields.get(name)?;
             let id = fields.number(name, 0, 0..=u64::from(u32::MAX) - 1, &mut self.findings);
@@ -228,17 +228,17 @@ impl Compiler<'_> {
     }
 
     fn certificate(&mut self, pointer: &str, value: &Value) -> Option<San> {
-        let fields = self.fields(value, pointer, &CERTIFICATE)?;
+        let fields = self.said(value, pointer, &CERTIFICATE)?;
         let spiffe = fields.text("spiffe", &mut self.findings);
         let dns = fields.text("dns", &mut self.findings);
-        let name = match (spiffe, dns) {
-            (Some(id), None) => San::spiffe(id),
-            (None, Some(name)) => San::dns(name),
-            _ => None,
+        let (at, name) = match (spiffe, dns) {
+            (Some(id), None) => (fields.at("spiffe"), San::spiffe(id)),
+            (None, Some(name)) => (fields.at("dns"), San::dns(name)),
+            _ => (pointer.to_owned(), None),
         };
         if name.is_none() {
             self.find(
-                pointer,
+                at,
                 Code::InvalidValue,
                 "this is not exactly one name",
                 "write spiffe: spiffe://TRUST-DOMAIN/PATH, or dns: NAME without a wildcard",

@@ -52,16 +52,7 @@ impl Compiler<'_> {
             let text = text_of(item, pointer, &mut self.findings)?;
             return self.listen_at(pointer, text, None, Ways::ALL);
         }
-        let fields = self.fields(item, pointer, &LISTENER)?;
-        if item.get("tls").is_some_and(Value::is_null) {
-            // Nothing in the place of a file's name must not mean clear text.
-            self.find(
-                fields.at("tls"),
-                Code::WrongType,
-                "there is nothing in it",
-                "write tls: {certificate: FILE, key: FILE}, or leave it out",
-            );
-        }
+        let fields = self.said(item, pointer, &LISTENER)?;
         let tls = fields.get("tls").map(|value| self.tls(&fields.at("tls"), value));
         let ways = self.ways(&fields);
         let text = fields.required_text("address", &mut self.findings)?;
@@ -107,7 +98,7 @@ impl Compiler<'_> {
     }
 
     fn tls(&mut self, pointer: &str, value: &Value) -> Option<TlsFiles> {
-        let fields = self.fields(value, pointer, &TLS)?;
+        let fields = self.said(value, pointer, &TLS)?;
         let certificate = fields.required_text("certificate", &mut self.findings);
         let key = fields.required_text("key", &mut self.findings);
         let client_ca = fields.text("client_ca", &mut self.findings);
@@ -124,6 +115,27 @@ impl Compiler<'_> {
                 None
             }
         }
+    }
+
+    /// The fields of a mapping in which a name with nothing behind it must not mean
+    /// what leaving it out means: clear text, say, or every tenant.
+    pub(super) fn said<'v>(
+        &mut self,
+        value: &'v Value,
+        pointer: &str,
+        known: &[&str],
+    ) -> Option<Fields<'v>> {
+        let fields = self.fields(value, pointer, known)?;
+        let empty = value.as_object()?.iter().filter(|(_, value)| value.is_null());
+        for (name, _) in empty {
+            self.find(
+                fields.at(name),
+                Code::WrongType,
+                "there is nothing in it",
+                format!("say what {name} is, or leave it out"),
+            );
+        }
+        Some(fields)
     }
 
     fn ways(&mut self, fields: &Fields<'_>) -> Ways {
