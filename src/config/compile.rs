@@ -75,10 +75,11 @@ const CALLER: [&str; 6] = ["role", "roles", "tenants", "secret_file", "process",
 const PROCESS: [&str; 2] = ["uid", "gid"];
 const CERTIFICATE: [&str; 2] = ["spiffe", "dns"];
 const UPSTREAM: [&str; 2] = ["endpoint", "connect_timeout"];
-const LIMITS: [&str; 6] = [
+const LIMITS: [&str; 7] = [
     "in_flight",
     "max_request_bytes",
     "max_connections",
+    "max_connection_age",
     "max_streams_per_connection",
     "journal_queue_events",
     "drain",
@@ -304,11 +305,18 @@ impl Compiler<'_> {
     fn limits(&mut self, top: &Fields<'_>) -> Option<Limits> {
         let none = Value::Object(serde_json::Map::new());
         let fields = self.fields(top.get("limits").unwrap_or(&none), "/limits", &LIMITS)?;
+        let max_connection_age = fields.duration(
+            "max_connection_age",
+            Duration::from_hours(1),
+            Duration::from_secs(1)..=Duration::from_hours(24),
+            &mut self.findings,
+        );
         let mut number =
             |name, default, bounds| fields.number(name, default, bounds, &mut self.findings);
         let transport = TransportLimits {
             max_request_bytes: to_usize(number("max_request_bytes", 1 << 20, 1 << 10..=64 << 20)),
             max_connections: to_usize(number("max_connections", 1_024, 1..=65_536)),
+            max_connection_age,
             max_streams_per_connection: u32::try_from(number(
                 "max_streams_per_connection",
                 256,

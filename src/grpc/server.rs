@@ -24,6 +24,8 @@ use crate::telemetry::metrics::Metrics;
 
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a connection that is too old may take to end.
+pub const CLOSING_TIME: Duration = Duration::from_mins(5);
 const MAX_HEADER_LIST_BYTES: u32 = 16 * 1024;
 const MAX_RESET_STREAMS: usize = 64;
 
@@ -34,6 +36,9 @@ pub struct TransportLimits {
     pub max_request_bytes: usize,
     /// Connections at once; further ones wait to be accepted.
     pub max_connections: usize,
+    /// After this long a connection takes no further requests and is closed once
+    /// those that run have ended, [`CLOSING_TIME`] later at the latest.
+    pub max_connection_age: Duration,
     /// Streams at once on one connection.
     pub max_streams_per_connection: u32,
 }
@@ -86,6 +91,8 @@ impl Services {
             .http2_max_header_list_size(MAX_HEADER_LIST_BYTES)
             .http2_max_local_error_reset_streams(Some(MAX_RESET_STREAMS))
             .http2_max_pending_accept_reset_streams(Some(MAX_RESET_STREAMS))
+            .max_connection_age(self.limits.max_connection_age)
+            .max_connection_age_grace(CLOSING_TIME)
             .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
             .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
             .layer(MapRequestLayer::new(request_body::in_time))

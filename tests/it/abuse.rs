@@ -37,9 +37,13 @@ struct Besieged {
 
 impl Besieged {
     async fn start() -> Self {
+        Self::start_with(&Options::default()).await
+    }
+
+    async fn start_with(options: &Options<'_>) -> Self {
         let (_, upstream, stop) = start_handler().await;
         let directory = tempfile::tempdir().unwrap();
-        let config = write_config(directory.path(), &upstream, &Options::default());
+        let config = write_config(directory.path(), &upstream, options);
         let (process, address, admin) = Process::serving(&config).await;
         Self { process, address, admin, _directory: directory, _upstream: stop }
     }
@@ -183,6 +187,23 @@ async fn frames_that_carry_nothing() {
             gate.withstand(what, answers, flood).await;
         }
     }
+}
+
+/// Not an attack, and ended the same way in the end: with a GOAWAY of no error.
+#[tokio::test]
+async fn a_connection_that_is_old_takes_nothing_more_and_ends() {
+    let options = Options { more: "limits: {max_connection_age: 1s}", ..Options::default() };
+    let gate = Besieged::start_with(&options).await;
+    let mut client = ToolGateClient::new(channel(&gate.address).await);
+    let address = gate.address.clone();
+    let idle =
+        tokio::spawn(async move { pour(&address, Answers::Awaited(1), iter::empty()).await });
+    // A client of gRPC, whose connection is older still, does not notice.
+    while !idle.is_finished() {
+        client.execute(execute(vec![call("c1", "patient", "{}")])).await.unwrap();
+    }
+    assert_eq!(idle.await.unwrap().expect("a GOAWAY").goaway, Some(0));
+    client.execute(execute(vec![call("c1", "patient", "{}")])).await.unwrap();
 }
 
 #[tokio::test]
