@@ -142,8 +142,12 @@ async fn read_to_end(reader: &mut OwnedReadHalf, ended: &watch::Sender<usize>) -
             ended.send_modify(|count| *count += 1);
         }
         if head[3] == GOAWAY {
-            let code = payload[4..8].try_into().unwrap();
-            closed = Some(Closed { goaway: Some(u32::from_be_bytes(code)) });
+            let code = u32::from_be_bytes(payload[4..8].try_into().unwrap());
+            closed = Some(Closed { goaway: Some(code) });
+            // Without an error the server waits for a client that would answer.
+            if code == 0 {
+                break;
+            }
         }
     }
     closed
