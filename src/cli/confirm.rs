@@ -1,14 +1,10 @@
 //! `toolgate confirm`: a confirmation page on the command line, for tests and trials.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
 
 use clap::Args;
-use tonic::Request;
-use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::Channel;
-use tonic_types::StatusExt as _;
 
+use super::client::{Connected, GateAddress, told};
 use super::{Failure, runtime};
 use crate::proto::confirmations_client::ConfirmationsClient;
 use crate::proto::tool_gate_client::ToolGateClient;
@@ -19,12 +15,8 @@ use crate::proto::{
 /// Shows what a person is asked to confirm and, with --yes, prints the ticket.
 #[derive(Debug, Args)]
 pub struct Confirm {
-    /// The gate's address
-    #[arg(long, default_value = "127.0.0.1:7443", value_name = "HOST:PORT")]
-    gate: String,
-    /// The secret of a caller of role confirmer
-    #[arg(long, value_name = "FILE")]
-    secret_file: PathBuf,
+    #[command(flatten)]
+    gate: GateAddress,
     /// The call's tenant
     #[arg(long)]
     tenant: String,
@@ -62,17 +54,8 @@ impl Confirm {
     /// What the gate answers, or why it cannot be reached.
     pub fn run(self) -> Result<bool, Failure> {
         runtime()?.block_on(async {
-            let secret = std::fs::read_to_string(&self.secret_file).map_err(|error| {
-                Failure::new(format!("{}: {error}", self.secret_file.display()))
-            })?;
-            let bearer: MetadataValue<Ascii> = format!("Bearer {secret}").parse().map_err(|_| {
-                Failure::new(format!(
-                    "{}: no caller's secret: it holds a line break or another control character",
-                    self.secret_file.display()
-                ))
-            })?;
-            let channel = Channel::from_shared(format!("http://{}", self.gate))?.connect().await?;
-            let Some(preview) = self.preview(&channel, &bearer).await? else { return Ok(false) };
+            let gate = self.gate.connect().await?;
+            let Some(preview) = self.preview(&gate).await? else { return Ok(false) };
             // The ticket alone goes to standard output, so that it can be piped.
             let mut told = io::stderr().lock();
             writeln!(told, "{}", preview.prompt)?;
@@ -81,20 +64,16 @@ impl Confirm {
                 return Ok(true);
             }
             drop(told);
-            let ticket = self.issue(channel, bearer, preview).await?;
+            let ticket = self.issue(&gate, preview).await?;
             writeln!(io::stdout().lock(), "{ticket}")?;
             Ok(true)
         })
     }
 
-    async fn preview(
-        &self,
-        channel: &Channel,
-        bearer: &MetadataValue<Ascii>,
-    ) -> Result<Option<ConfirmationPreview>, Failure> {
+    async fn preview(&self, gate: &Connected) -> Result<Option<ConfirmationPreview>, Failure> {
         let message = CheckRequest { context: Some(self.context()), calls: vec![self.tool_call()] };
-        let request = authorised(message, bearer);
-        let answer = ToolGateClient::new(channel.clone()).check(request).await.map_err(told)?;
+        let request = gate.request(message);
+        let answer = ToolGateClient::new(gate.channel()).check(request).await.map_err(told)?;
         let Some(verdict) = answer.into_inner().verdicts.into_iter().next() else {
             return Err(Failure::new("the gate gave no verdict"));
         };
@@ -113,8 +92,7 @@ impl Confirm {
 
     async fn issue(
         &self,
-        channel: Channel,
-        bearer: MetadataValue<Ascii>,
+        gate: &Connected,
         preview: ConfirmationPreview,
     ) -> Result<String, Failure> {
         let message = IssueRequest {
@@ -126,8 +104,9 @@ impl Confirm {
             key_id: preview.key_id,
             contract_digest: preview.contract_digest,
         };
-        let request = authorised(message, &bearer);
-        let issued = ConfirmationsClient::new(channel).issue(request).await.map_err(told)?;
+        let request = gate.request(message);
+        let client = &mut ConfirmationsClient::new(gate.channel());
+        let issued = client.issue(request).await.map_err(told)?;
         Ok(issued.into_inner().ticket)
     }
 
@@ -148,17 +127,4 @@ impl Confirm {
             ..ToolCall::default()
         }
     }
-}
-
-fn authorised<T>(message: T, bearer: &MetadataValue<Ascii>) -> Request<T> {
-    let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", bearer.clone());
-    request
-}
-
-/// By value, as a closure of `map_err` takes it.
-#[allow(clippy::needless_pass_by_value, reason = "map_err hands the status over")]
-fn told(status: tonic::Status) -> Failure {
-    let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
-    Failure::new(format!("the gate answered {:?} {reason}: {}", status.code(), status.message()))
 }

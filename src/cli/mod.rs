@@ -4,6 +4,7 @@
 //! a gate that cannot start), 2 wrong usage.
 
 pub mod check;
+pub mod client;
 pub mod confirm;
 pub mod conform;
 pub mod demo;

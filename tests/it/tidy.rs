@@ -23,7 +23,7 @@ const WALLS: &[Wall] = &[
         places: &[
             ("grpc/", "serves the contract"),
             ("adapters/upstream/", "metadata and status codes of the wire"),
-            ("cli/confirm.rs", "a client of the gate"),
+            ("cli/client.rs", "a client of the gate"),
             ("cli/demo/", "its client and its upstream"),
             ("app.rs", "a server's end, and the health reporter"),
             ("proto.rs", "includes the generated code"),
@@ -125,7 +125,6 @@ const WALLS: &[Wall] = &[
             ("config/secrets.rs", "reads and writes secret files"),
             ("grpc/listeners.rs", "the mode and the end of a Unix socket"),
             ("grpc/tls.rs", "certificates and their keys"),
-            ("cli/confirm.rs", "reads a caller's secret"),
             ("cli/conform.rs", "reads vector files"),
             ("cli/ticket.rs", "reads a ticket"),
             ("cli/demo/", "its temporary directory, its documents"),
