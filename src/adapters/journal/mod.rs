@@ -15,6 +15,7 @@
 
 mod disk;
 mod error;
+mod keyring;
 mod manifest;
 mod queue;
 mod recovery;
@@ -34,12 +35,15 @@ use jiff::Timestamp;
 pub use error::OpenError;
 
 use self::disk::{Directory, Disk};
+use self::keyring::Keyring;
 use self::manifest::Manifest;
 use self::queue::Queue;
 use self::segments::{Limits, Segments};
 use self::writer::{BackOff, Writer};
 use crate::adapters::lock::{Lock, LockFault};
-use crate::domain::audit::{CallName, Chain, Entry, Event, Head, JournalKeys, Stamp};
+use crate::domain::audit::{
+    CallName, Chain, Entry, Event, Head, JournalKeys, SignerMissing, Stamp,
+};
 use crate::domain::generation::Generation;
 use crate::failpoint::failpoint;
 use crate::ports::{Durability, Journal, JournalFault};
@@ -69,6 +73,7 @@ pub struct JournalFiles {
     journal_id: Arc<str>,
     directory: Directory,
     manifest: Mutex<Manifest>,
+    keyring: Arc<Keyring>,
     ended: Mutex<mpsc::Receiver<()>>,
 }
 
@@ -172,6 +177,24 @@ impl JournalFiles {
         *self.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether every record would verify at the next start with these keys alone.
+    ///
+    /// # Errors
+    ///
+    /// A key is missing that has signed a record, or may have since the start.
+    pub fn check_keys(&self, keys: &JournalKeys) -> Result<(), SignerMissing> {
+        self.keyring.check(keys)
+    }
+
+    /// Signs with other keys, from one of the next records on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`JournalFiles::check_keys`]; nothing is changed then.
+    pub fn change_keys(&self, keys: JournalKeys) -> Result<(), SignerMissing> {
+        self.keyring.change(keys)
+    }
+
     /// Events handed over and not yet written.
     #[must_use]
     pub fn owed(&self) -> usize {
@@ -214,7 +237,7 @@ impl JournalFiles {
         directory.make().map_err(OpenError::io("making the directory", directory.root()))?;
         let lock = lock(&directory)?;
         let (mut replay, manifest) =
-            verify(&directory, options.keys, options.watched, options.now)?;
+            verify(&directory, options.keys.clone(), options.watched, options.now)?;
         let cut_bytes = replay.cuts.iter().map(|cut| cut.bytes).sum();
         replay.cuts.iter().try_for_each(recovery::Cut::make)?;
         let mut disk = disk(directory.clone());
@@ -235,8 +258,11 @@ impl JournalFiles {
         let segments = Segments::new(disk, limits, head.sequence + 1, last);
         let queue = Arc::new(Queue::new(options.queue_events));
         let stats = Arc::new(Mutex::new(JournalStats::at(head)));
+        let signers = replay.chain.signers().to_vec();
+        let keyring = Arc::new(Keyring::new(manifest.journal_id(), signers, &options.keys));
         let writer = Writer::new(
             Arc::clone(&queue),
+            Arc::clone(&keyring),
             replay.chain,
             segments,
             Arc::clone(&stats),
@@ -259,6 +285,7 @@ impl JournalFiles {
             journal_id: manifest.journal_id(),
             directory,
             manifest: Mutex::new(manifest),
+            keyring,
             ended: Mutex::new(ended),
         };
         Ok((journal, recovered))

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use std::{io, thread};
 
 use super::JournalStats;
+use super::keyring::Keyring;
 use super::queue::{Answer, Queue, Request, Until, Woken};
 use super::segments::Segments;
 use crate::adapters::lock::Lock;
@@ -27,6 +28,7 @@ pub(super) struct BackOff {
 /// What the thread owns, and what it shares.
 pub(super) struct Writer {
     queue: Arc<Queue>,
+    keyring: Arc<Keyring>,
     chain: Chain,
     segments: Segments,
     stats: Arc<Mutex<JournalStats>>,
@@ -50,6 +52,7 @@ struct Ended {
 impl Writer {
     pub(super) fn new(
         queue: Arc<Queue>,
+        keyring: Arc<Keyring>,
         chain: Chain,
         segments: Segments,
         stats: Arc<Mutex<JournalStats>>,
@@ -57,6 +60,7 @@ impl Writer {
     ) -> Self {
         Self {
             queue,
+            keyring,
             chain,
             segments,
             stats,
@@ -98,6 +102,9 @@ impl Writer {
     }
 
     fn sign_group(&mut self) {
+        if let Some(keys) = self.keyring.take() {
+            self.chain.use_keys(keys);
+        }
         for request in self.group.drain(..) {
             let lines = self.segments.lines();
             let stamps =

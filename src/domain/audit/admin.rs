@@ -15,11 +15,11 @@ pub struct AdminEvent {
     pub kind: AdminKind,
     /// When, by the gate's clock.
     pub time: Timestamp,
-    /// Whose call it concerns.
-    pub context: Arc<Context>,
-    /// The ticket that it concerns.
-    pub confirmation_id: Arc<str>,
-    /// The policy in force.
+    /// Whose call it concerns; `None` where it concerns the gate.
+    pub context: Option<Arc<Context>>,
+    /// The ticket that it concerns, where it concerns a call.
+    pub confirmation_id: Option<Arc<str>>,
+    /// The policy in force, after what was done.
     pub policy_digest: Digest,
     /// The audit key in force.
     pub audit_key_id: Arc<str>,
@@ -45,9 +45,103 @@ pub enum AdminKind {
     },
     /// A ticket was revoked.
     ConfirmationRevoked,
+    /// Configuration and policy were loaded again.
+    Reload {
+        /// What came of it.
+        result: ReloadResult,
+        /// Who or what asked for it.
+        trigger: ReloadTrigger,
+        /// The policy that was in force before.
+        policy_digest_before: Digest,
+    },
+    /// A key of the configuration changed.
+    Key {
+        /// How.
+        change: KeyChange,
+        /// What the key is for.
+        purpose: KeyPurpose,
+        /// Its id.
+        key_id: Arc<str>,
+    },
+}
+
+/// What came of a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReloadResult {
+    /// What was loaded is in force.
+    Applied,
+    /// What was loaded was in force already.
+    Unchanged,
+    /// It has faults; what was in force still is.
+    Failed,
+}
+
+/// Who or what asked for a reload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReloadTrigger {
+    /// An operator, by `Admin/Reload`.
+    Request,
+    /// SIGHUP.
+    Signal,
+    /// The files have changed.
+    Files,
+}
+
+/// What happened to a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum KeyChange {
+    /// It verifies from now on.
+    Added,
+    /// It denies from now on.
+    Removed,
+    /// It signs from now on.
+    Signs,
+}
+
+/// What a key is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum KeyPurpose {
+    /// Digests of events, and the journal's chain.
+    Audit,
+    /// Tickets and arguments hashes.
+    Confirmation,
+}
+
+macro_rules! words {
+    ($( $name:ident { $( $variant:ident = $word:literal, )+ } )+) => { $(
+        impl $name {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[ $( Self::$variant, )+ ];
+
+            /// The word in journal, logs, metrics and answers.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self { $( Self::$variant => $word, )+ }
+            }
+
+            /// The one of this word.
+            #[must_use]
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|one| one.as_str() == word)
+            }
+        }
+    )+ };
+}
+
+words! {
+    ReloadResult { Applied = "applied", Unchanged = "unchanged", Failed = "failed", }
+    ReloadTrigger { Request = "request", Signal = "signal", Files = "files", }
+    KeyChange { Added = "key_added", Removed = "key_removed", Signs = "key_signs", }
+    KeyPurpose { Audit = "audit", Confirmation = "confirmation", }
 }
 
 impl AdminKind {
+    /// Whether it is of a ticket, and so of somebody's call.
+    #[must_use]
+    pub const fn is_of_a_confirmation(&self) -> bool {
+        matches!(self, Self::ConfirmationIssued { .. } | Self::ConfirmationRevoked)
+    }
+
     /// A ticket was issued for this call.
     #[must_use]
     pub fn issued(confirmed: &Confirmed, tool_call_id: &Arc<str>) -> Self {
@@ -68,6 +162,8 @@ impl AdminEvent {
         match self.kind {
             AdminKind::ConfirmationIssued { .. } => "confirmation_issued",
             AdminKind::ConfirmationRevoked => "confirmation_revoked",
+            AdminKind::Reload { .. } => "reload",
+            AdminKind::Key { change, .. } => change.as_str(),
         }
     }
 
@@ -78,10 +174,11 @@ impl AdminEvent {
     /// The first field outside its form.
     pub fn check(&self) -> Result<(), ClosedSetFault> {
         let fault = |field| Err(ClosedSetFault { field });
-        if self.context.check().is_err() {
+        let of_a_call = self.kind.is_of_a_confirmation();
+        if of_a_call != self.context.as_ref().is_some_and(|context| context.check().is_ok()) {
             return fault("context");
         }
-        if !is_confirmation_id(&self.confirmation_id) {
+        if of_a_call != self.confirmation_id.as_deref().is_some_and(is_confirmation_id) {
             return fault("confirmation_id");
         }
         if !is_key_id(&self.audit_key_id) {
@@ -100,7 +197,10 @@ impl AdminEvent {
                 return fault("confirmed_by_user_id");
             }
         }
-        Ok(())
+        match &self.kind {
+            AdminKind::Key { key_id, .. } if !is_key_id(key_id) => fault("key_id"),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -48,7 +48,15 @@ pub struct Chain {
     keys: JournalKeys,
     journal_id: Arc<str>,
     head: Head,
+    /// The keys that have signed a record, by what each puts before the first.
+    signers: Vec<Digest>,
+    /// The place of the last signer among the keys, so that it is not named anew for each line.
+    last_signer: Option<usize>,
 }
+
+/// Keys without which records of the journal would not verify any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignerMissing;
 
 /// Why a line does not continue the chain. Never holds a value of the line but its sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +103,26 @@ impl JournalKeys {
         Self { current, former: former.into_iter().collect() }
     }
 
+    /// Whether every record of these signers would verify.
+    ///
+    /// # Errors
+    ///
+    /// A signer is not among the keys.
+    pub fn cover(&self, signers: &[Digest], journal_id: &str) -> Result<(), SignerMissing> {
+        let known: Vec<Digest> = self.all().map(|key| key.origin(journal_id)).collect();
+        if signers.iter().all(|signer| known.contains(signer)) {
+            Ok(())
+        } else {
+            Err(SignerMissing)
+        }
+    }
+
+    /// The key that signs, as [`Chain::signers`] names it.
+    #[must_use]
+    pub fn signer(&self, journal_id: &str) -> Digest {
+        self.current.origin(journal_id)
+    }
+
     fn all(&self) -> impl Iterator<Item = &JournalKey> {
         std::iter::once(&self.current).chain(&self.former)
     }
@@ -117,7 +145,24 @@ impl Chain {
     #[must_use]
     pub fn new(keys: JournalKeys, journal_id: Arc<str>) -> Self {
         let head = Head { sequence: 0, mac: keys.current.origin(&journal_id) };
-        Self { keys, journal_id, head }
+        Self { keys, journal_id, head, signers: Vec::new(), last_signer: None }
+    }
+
+    /// Signs and verifies with these keys from the next record on.
+    pub fn use_keys(&mut self, keys: JournalKeys) {
+        self.keys = keys;
+        self.last_signer = None;
+        if self.head.sequence == 0 {
+            // What stands before the first record is the signing key's.
+            self.head.mac = self.keys.current.origin(&self.journal_id);
+        }
+    }
+
+    /// The keys that have signed what was verified so far, each by what it puts
+    /// before the first record.
+    #[must_use]
+    pub fn signers(&self) -> &[Digest] {
+        &self.signers
     }
 
     /// The newest record.
@@ -152,7 +197,7 @@ impl Chain {
     /// Why it is not the next record; the chain stays where it was.
     pub fn verify(&mut self, line: &[u8]) -> Result<Entry, ChainFault> {
         let sequence = self.head.sequence + 1;
-        let Some(mac) = self.verified_mac(line) else {
+        let Some((mac, signer)) = self.verified_mac(line) else {
             // Only to say more about a line that is refused already.
             return Err(match read_record(line) {
                 Ok((_, stamp)) if stamp.sequence != sequence => {
@@ -169,10 +214,20 @@ impl Chain {
             return Err(ChainFault::NotARecord(RecordFault::Field("journal_id")));
         }
         self.head = Head { sequence, mac };
+        self.note_signer(signer);
         Ok(entry)
     }
 
-    fn verified_mac(&self, line: &[u8]) -> Option<Digest> {
+    fn note_signer(&mut self, place: usize) {
+        if self.last_signer.replace(place) == Some(place) {
+            return;
+        }
+        let signer = self.keys.all().nth(place).map(|key| key.origin(&self.journal_id));
+        self.signers.extend(signer.filter(|signer| !self.signers.contains(signer)));
+    }
+
+    /// The line's `mac`, and the place among the keys of the one behind it.
+    fn verified_mac(&self, line: &[u8]) -> Option<(Digest, usize)> {
         let (line, digits) = line.strip_suffix(b"\"}")?.split_last_chunk::<64>()?;
         let record = line.strip_suffix(b",\"mac\":\"")?;
         let mac = Digest::from_hex(str::from_utf8(digits).ok()?)?;
@@ -184,9 +239,17 @@ impl Chain {
             };
             key.mac([&previous.0, record, b"}"]).verify_slice(&mac.0).is_ok()
         };
-        self.keys.all().any(verifies).then_some(mac)
+        Some((mac, self.keys.all().position(verifies)?))
     }
 }
+
+impl fmt::Display for SignerMissing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key that signed records of the journal is missing")
+    }
+}
+
+impl std::error::Error for SignerMissing {}
 
 impl fmt::Display for ChainFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -286,6 +349,34 @@ mod tests {
         assert_eq!(with_both.verify(signed), Err(ChainFault::Broken));
         let mut without_old = Chain::new(new.into(), id);
         assert_eq!(without_old.verify(&former[0]), Err(ChainFault::Broken));
+    }
+
+    #[test]
+    fn a_chain_changes_its_key_between_two_records() {
+        let id = chain().journal_id().clone();
+        let (old, new) = (JournalKey::new(&[7; 32]), JournalKey::new(&[8; 32]));
+        let both = JournalKeys::new(new.clone(), [old.clone()]);
+        for before in 0..3 {
+            let mut writer = chain();
+            let mut signed = Vec::new();
+            for place in 0..3 {
+                if place == before {
+                    writer.use_keys(both.clone());
+                }
+                writer.append(&mut signed, &samples::entry(samples::started("a")));
+            }
+            let mut reader = Chain::new(both.clone(), Arc::clone(&id));
+            for line in signed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+                assert!(reader.verify(line).is_ok(), "changed before record {before}");
+            }
+            // The keys that are needed from now on are those that have signed.
+            let signers = reader.signers();
+            assert_eq!(signers.len(), if before == 0 { 1 } else { 2 });
+            assert_eq!(both.cover(signers, &id), Ok(()));
+            let only_new = JournalKeys::from(new.clone());
+            assert_eq!(only_new.cover(signers, &id).is_ok(), before == 0);
+            assert_eq!(JournalKeys::from(old.clone()).cover(signers, &id), Err(SignerMissing));
+        }
     }
 
     #[test]

@@ -11,9 +11,11 @@ mod record;
 pub(crate) mod samples;
 mod subject;
 
-pub use admin::{AdminEvent, AdminKind, is_confirmation_id};
+pub use admin::{
+    AdminEvent, AdminKind, KeyChange, KeyPurpose, ReloadResult, ReloadTrigger, is_confirmation_id,
+};
 pub use bounded::{PayloadSummary, bounded, fold_case, summarise};
-pub use chain::{Chain, ChainFault, Head, JournalKey, JournalKeys};
+pub use chain::{Chain, ChainFault, Head, JournalKey, JournalKeys, SignerMissing};
 pub use event::{
     ClosedSetFault, Confirmed, Entry, Event, EventKind, EventOutcome, Stamp, TraceId, is_call_id,
     is_key_id, is_tool_name,

@@ -222,8 +222,8 @@ mod tests {
         pairs.observe(Entry::Admin(Arc::new(AdminEvent {
             kind: AdminKind::ConfirmationRevoked,
             time: event.time,
-            context: Arc::clone(&event.context),
-            confirmation_id: "c".into(),
+            context: Some(Arc::clone(&event.context)),
+            confirmation_id: Some("c".into()),
             policy_digest: event.policy_digest,
             audit_key_id: Arc::clone(&event.audit_key_id),
             trace_id: None,

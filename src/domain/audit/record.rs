@@ -55,21 +55,23 @@ fn write_head(
     journal_id: &str,
     sequence: u64,
     time: Timestamp,
-    context: &Context,
+    context: Option<&Context>,
 ) {
     line.extend_from_slice(b"{\"event\":");
     string(line, event);
     text(line, "journal_id", journal_id);
     display(line, "sequence", sequence);
     timestamp(line, "time", time);
-    text(line, "request_id", &context.request_id);
-    text(line, "user_id", &context.user_id);
-    text(line, "tenant_id", &context.tenant_id);
-    text(line, "conversation_id", &context.conversation_id);
+    if let Some(context) = context {
+        text(line, "request_id", &context.request_id);
+        text(line, "user_id", &context.user_id);
+        text(line, "tenant_id", &context.tenant_id);
+        text(line, "conversation_id", &context.conversation_id);
+    }
 }
 
 fn write_call(line: &mut Vec<u8>, event: &Event, journal_id: &str, sequence: u64) {
-    write_head(line, event.event_name(), journal_id, sequence, event.time, &event.context);
+    write_head(line, event.event_name(), journal_id, sequence, event.time, Some(&event.context));
     text(line, "tool_call_id", &event.tool_call_id);
     text(line, "tool", &event.tool);
     digest(line, "suggested_tool_hash", &event.suggested_tool_hash);
@@ -104,12 +106,27 @@ fn write_call(line: &mut Vec<u8>, event: &Event, journal_id: &str, sequence: u64
 }
 
 fn write_admin(line: &mut Vec<u8>, event: &AdminEvent, journal_id: &str, sequence: u64) {
-    write_head(line, event.event_name(), journal_id, sequence, event.time, &event.context);
+    let context = event.context.as_deref();
+    write_head(line, event.event_name(), journal_id, sequence, event.time, context);
     if let AdminKind::ConfirmationIssued { tool_call_id, tool, .. } = &event.kind {
         text(line, "tool_call_id", tool_call_id);
         text(line, "tool", tool);
     }
-    text(line, "confirmation_id", &event.confirmation_id);
+    if let Some(confirmation_id) = &event.confirmation_id {
+        text(line, "confirmation_id", confirmation_id);
+    }
+    match &event.kind {
+        AdminKind::Reload { result, trigger, policy_digest_before } => {
+            text(line, "reload_result", result.as_str());
+            text(line, "reload_trigger", trigger.as_str());
+            digest(line, "policy_digest_before", policy_digest_before);
+        }
+        AdminKind::Key { purpose, key_id, .. } => {
+            text(line, "key_purpose", purpose.as_str());
+            text(line, "key_id", key_id);
+        }
+        AdminKind::ConfirmationIssued { .. } | AdminKind::ConfirmationRevoked => {}
+    }
     if let AdminKind::ConfirmationIssued {
         confirmed_by_user_id,
         confirmed_at,

@@ -86,8 +86,8 @@ impl Scope {
         AdminEvent {
             kind,
             time: now,
-            context: Arc::clone(&self.context),
-            confirmation_id,
+            context: Some(Arc::clone(&self.context)),
+            confirmation_id: Some(confirmation_id),
             policy_digest: self.policy_digest,
             audit_key_id: Arc::clone(self.key.id()),
             trace_id: self.trace_id,

@@ -1,5 +1,7 @@
 //! Reading a line: nothing but the exact bytes that are written for an event is read.
 
+mod admin;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -7,11 +9,11 @@ use serde::Deserialize;
 
 use super::{MAX_DURATION_US, RecordFault, write_mac, write_record};
 use crate::domain::audit::{
-    AdminEvent, AdminKind, Confirmed, Digest, Entry, Event, EventKind, PayloadSummary, Stamp,
-    TraceId,
+    Confirmed, Digest, Entry, Event, EventKind, PayloadSummary, Stamp, TraceId,
 };
 use crate::domain::proposal::Context;
 use crate::domain::reason::{Effect, Reason};
+use admin::AdminFields;
 
 /// Reads one sealed record, without its line end, and checks the event against
 /// its closed set once more. Whether `mac` is right only the chain can tell.
@@ -21,10 +23,10 @@ use crate::domain::reason::{Effect, Reason};
 /// The first fault: nothing but the exact bytes that are written for an event is read.
 pub fn read_record(line: &[u8]) -> Result<(Entry, Stamp), RecordFault> {
     // Every record begins with its `event`; one that does not is not as written.
-    let (entry, stamp) = if line.starts_with(b"{\"event\":\"confirmation_") {
-        parse::<AdminFields>(line)?.into_record()?
-    } else {
+    let (entry, stamp) = if line.starts_with(b"{\"event\":\"tool_call_") {
         parse::<Fields>(line)?.into_record()?
+    } else {
+        parse::<AdminFields>(line)?.into_record()?
     };
     entry.check().map_err(|fault| RecordFault::Field(fault.field))?;
     let mut again = Vec::with_capacity(line.len());
@@ -163,78 +165,6 @@ impl Fields {
                     .as_deref()
                     .and_then(Effect::from_word)
                     .ok_or(RecordFault::Field("effect"))?,
-            }),
-            _ => Err(RecordFault::Field("event")),
-        }
-    }
-}
-
-/// The fields of administrative records.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct AdminFields {
-    event: String,
-    journal_id: String,
-    sequence: u64,
-    time: String,
-    request_id: String,
-    user_id: String,
-    tenant_id: String,
-    conversation_id: String,
-    tool_call_id: Option<String>,
-    tool: Option<String>,
-    confirmation_id: String,
-    confirmed_by_user_id: Option<String>,
-    confirmed_at: Option<String>,
-    confirmation_expires_at: Option<String>,
-    policy_digest: String,
-    audit_key_id: String,
-    trace_id: Option<String>,
-    mac: String,
-}
-
-impl AdminFields {
-    fn into_record(self) -> Result<(Entry, Stamp), RecordFault> {
-        let kind = self.kind()?;
-        let stamp = Stamp {
-            journal_id: self.journal_id.into(),
-            sequence: self.sequence,
-            mac: read_digest("mac", &self.mac)?,
-        };
-        let event = AdminEvent {
-            kind,
-            time: read_time("time", &self.time)?,
-            context: Arc::new(Context {
-                request_id: self.request_id.into(),
-                user_id: self.user_id.into(),
-                tenant_id: self.tenant_id.into(),
-                conversation_id: self.conversation_id.into(),
-            }),
-            confirmation_id: self.confirmation_id.into(),
-            policy_digest: read_digest("policy_digest", &self.policy_digest)?,
-            audit_key_id: self.audit_key_id.into(),
-            trace_id: self.trace_id.as_deref().map(read_trace_id).transpose()?,
-        };
-        Ok((Entry::Admin(Arc::new(event)), stamp))
-    }
-
-    fn kind(&self) -> Result<AdminKind, RecordFault> {
-        let field = |field, value: &Option<String>| value.clone().ok_or(RecordFault::Field(field));
-        match self.event.as_str() {
-            "confirmation_revoked" => Ok(AdminKind::ConfirmationRevoked),
-            "confirmation_issued" => Ok(AdminKind::ConfirmationIssued {
-                tool_call_id: field("tool_call_id", &self.tool_call_id)?.into(),
-                tool: field("tool", &self.tool)?.into(),
-                confirmed_by_user_id: field("confirmed_by_user_id", &self.confirmed_by_user_id)?
-                    .into(),
-                confirmed_at: read_time(
-                    "confirmed_at",
-                    &field("confirmed_at", &self.confirmed_at)?,
-                )?,
-                confirmation_expires_at: read_time(
-                    "confirmation_expires_at",
-                    &field("confirmation_expires_at", &self.confirmation_expires_at)?,
-                )?,
             }),
             _ => Err(RecordFault::Field("event")),
         }

@@ -231,35 +231,44 @@ prop_compose! {
     }
 }
 
+fn admin_kinds() -> impl Strategy<Value = AdminKind> {
+    use crate::domain::audit::{KeyChange, KeyPurpose, ReloadResult, ReloadTrigger};
+    use proptest::sample::select;
+    let reloads = (select(ReloadResult::ALL), select(ReloadTrigger::ALL), digests()).prop_map(
+        |(result, trigger, policy_digest_before)| AdminKind::Reload {
+            result,
+            trigger,
+            policy_digest_before,
+        },
+    );
+    let keys = (select(KeyChange::ALL), select(KeyPurpose::ALL), "[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+        .prop_map(|(change, purpose, id)| AdminKind::Key { change, purpose, key_id: id.into() });
+    let issued = (confirmations(), "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+        .prop_map(|(confirmed, id)| AdminKind::issued(&confirmed, &Arc::from(id.as_str())));
+    prop_oneof![issued, Just(AdminKind::ConfirmationRevoked), reloads, keys]
+}
+
 prop_compose! {
     fn administrative()(
-        issued in any::<bool>(),
-        confirmed in confirmations(),
+        kind in admin_kinds(),
+        id in any::<u128>(),
+        seconds in 0..253_402_200_000_i64,
         ids in (short_text(), short_text(), short_text(), short_text()),
-        tool_call_id in "[A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
         policy_digest in digests(),
         trace in any::<Option<[u8; 16]>>(),
     ) -> AdminEvent {
+        let of_a_call = kind.is_of_a_confirmation();
+        let context = Context {
+            request_id: ids.0,
+            user_id: ids.1,
+            tenant_id: ids.2,
+            conversation_id: ids.3,
+        };
         AdminEvent {
-            kind: if issued {
-                AdminKind::ConfirmationIssued {
-                    tool_call_id: tool_call_id.into(),
-                    tool: confirmed.purpose,
-                    confirmed_by_user_id: confirmed.confirmed_by_user_id,
-                    confirmed_at: confirmed.confirmed_at,
-                    confirmation_expires_at: confirmed.expires_at,
-                }
-            } else {
-                AdminKind::ConfirmationRevoked
-            },
-            time: confirmed.expires_at,
-            context: Arc::new(Context {
-                request_id: ids.0,
-                user_id: ids.1,
-                tenant_id: ids.2,
-                conversation_id: ids.3,
-            }),
-            confirmation_id: confirmed.confirmation_id,
+            kind,
+            time: Timestamp::from_second(seconds).unwrap(),
+            context: of_a_call.then(|| Arc::new(context)),
+            confirmation_id: of_a_call.then(|| uuid::Uuid::from_u128(id).to_string().into()),
             policy_digest,
             audit_key_id: "k1".into(),
             trace_id: trace.and_then(TraceId::new),
@@ -327,6 +336,65 @@ proptest! {
         // A field of the other kind is never passed over.
         let longer = line.replacen(",\"policy_digest\"", ",\"tool\":\"x\",\"policy_digest\"", 1);
         prop_assert!(read_record(longer.as_bytes()).is_err());
+        for field in ["\"note\":\"x\"", "\"key_id\":\"x\"", "\"user_id\":\"x\""] {
+            let longer = line.replacen(",\"policy_digest\"", &format!(",{field},\"policy_digest\""), 1);
+            prop_assert!(read_record(longer.as_bytes()).is_err());
+        }
+    }
+}
+
+#[test]
+fn the_lines_of_a_reload_and_of_a_key_are_these() {
+    use crate::domain::audit::{KeyChange, KeyPurpose, ReloadResult, ReloadTrigger};
+    let line = |kind| {
+        line_of_entry(&Entry::Admin(Arc::new(AdminEvent {
+            kind,
+            time: Timestamp::constant(1_800_000_000, 0),
+            context: None,
+            confirmation_id: None,
+            policy_digest: Digest([3; 32]),
+            audit_key_id: "k1".into(),
+            trace_id: None,
+        })))
+    };
+    let head = |event: &str| {
+        format!(
+            r#"{{"event":"{event}","journal_id":"{JOURNAL}","sequence":7,"time":"2027-01-15T08:00:00.000000Z""#
+        )
+    };
+    let hex = |byte: &str| byte.repeat(32);
+    let tail =
+        format!(r#""policy_digest":"{}","audit_key_id":"k1","mac":"{}"}}"#, hex("03"), hex("ab"));
+    let reload = line(AdminKind::Reload {
+        result: ReloadResult::Applied,
+        trigger: ReloadTrigger::Files,
+        policy_digest_before: Digest([2; 32]),
+    });
+    assert_eq!(
+        reload,
+        format!(
+            r#"{},"reload_result":"applied","reload_trigger":"files","policy_digest_before":"{}",{tail}"#,
+            head("reload"),
+            hex("02")
+        )
+    );
+    let key = line(AdminKind::Key {
+        change: KeyChange::Removed,
+        purpose: KeyPurpose::Confirmation,
+        key_id: "c1".into(),
+    });
+    assert_eq!(
+        key,
+        format!(r#"{},"key_purpose":"confirmation","key_id":"c1",{tail}"#, head("key_removed"))
+    );
+    for (line, from, to) in [
+        (&reload, "applied", "done"),
+        (&reload, "files", "somebody"),
+        (&key, "\"c1\"", "\"c 1\""),
+        (&key, "key_removed", "key_lost"),
+        (&key, "\"confirmation\"", "\"other\""),
+    ] {
+        assert!(read_record(line.replace(from, to).as_bytes()).is_err(), "{to}");
     }
 }
 
