@@ -16,11 +16,12 @@ mod attempt;
 mod batch;
 mod confirm;
 mod held;
+mod in_force;
 mod pair;
 mod steps;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -41,23 +42,23 @@ use crate::domain::schema::SchemaFault;
 use crate::domain::stages::{Authorised, TraceContext};
 use crate::domain::watermark::{ClockState, Reading};
 use crate::ports::{Clock, Durability, Journal, Upstream};
-use crate::telemetry::metrics::{Metrics, ToolMetrics};
+use crate::telemetry::metrics::Metrics;
 
 use batch::Batch;
 pub use confirm::{IssueRequest, Revocation};
 pub use held::Recorder;
 use held::{Held, OBSERVE_INTERVAL};
+use in_force::InForce;
+pub use in_force::Terms;
 use steps::Observer;
 pub use steps::{Step, Steps};
 
 /// What stands between proposals and everything with an effect.
 pub struct Gate {
-    policy: Arc<PolicySnapshot>,
-    key: AuditKey,
+    in_force: RwLock<Arc<InForce>>,
     read_durability: Durability,
-    ports: Ports,
+    ports: Steady,
     metrics: Metrics,
-    tool_metrics: Arc<ToolMetrics>,
     recorder: Option<Held>,
     clock_state: Mutex<ClockState>,
     started: Instant,
@@ -79,11 +80,17 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
 }
 
+/// The ports that no reload changes.
+struct Steady {
+    journal: Arc<dyn Journal>,
+    clock: Arc<dyn Clock>,
+}
+
 /// What the gate is told once, at start.
 pub struct GateOptions {
-    /// The policy in force.
+    /// The policy in force at first: see [`Gate::put_in_force`].
     pub policy: Arc<PolicySnapshot>,
-    /// The audit key in force.
+    /// The audit key in force at first.
     pub key: AuditKey,
     /// How durable the events of plain reads and refusals must be.
     pub read_durability: Durability,
@@ -126,6 +133,15 @@ pub struct RecordedEvent {
     pub event: Arc<Event>,
     /// Its place in the journal.
     pub stamp: Option<Stamp>,
+}
+
+/// What Execute would answer, by one policy.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checked {
+    /// One for each proposal, in order.
+    pub verdicts: Vec<Verdict>,
+    /// The policy that decided.
+    pub policy_digest: Digest,
 }
 
 /// The answer to one proposal.
@@ -219,15 +235,19 @@ impl Gate {
     /// Puts the pieces together. Starts nothing.
     #[must_use]
     pub fn new(options: GateOptions, ports: Ports, metrics: Metrics) -> Arc<Self> {
-        metrics.policy_loaded(options.policy.digest());
-        let recorder = options.recorder.map(|recorder| Held::new(recorder, metrics.clone()));
-        let names = options.policy.contracts().map(|contract| &*contract.name);
+        let Ports { journal, upstream, clock } = ports;
+        let GateOptions { policy, key, recorder, .. } = options;
+        let (confirmations, recorder) = recorder
+            .map(|recorder| {
+                let Recorder { confirmations, ledger } = recorder;
+                (confirmations, Held::new(ledger, metrics.clone()))
+            })
+            .unzip();
+        let terms = Terms { policy, key, confirmations, upstream };
         Arc::new(Self {
-            tool_metrics: Arc::new(metrics.tools(names)),
-            policy: options.policy,
-            key: options.key,
+            in_force: RwLock::new(InForce::new(terms, &metrics)),
             read_durability: options.read_durability,
-            ports,
+            ports: Steady { journal, clock },
             metrics,
             recorder,
             clock_state: Mutex::new(ClockState::Trusted),
@@ -251,7 +271,7 @@ impl Gate {
         self: &Arc<Self>,
         request: ExecuteRequest,
     ) -> Result<BatchReport, Refused> {
-        let (task, _caller) = self.start(request, Observer::default())?;
+        let (task, _caller) = self.start(self.in_force(), request, Observer::default())?;
         // The batch closes its pairs on panic; this is what is left: the runtime itself going down.
         task.await.map_err(|_| Refused::Internal)
     }
@@ -263,13 +283,15 @@ impl Gate {
     /// As for [`Gate::execute`]; nothing is told then.
     pub fn execute_stream(self: &Arc<Self>, request: ExecuteRequest) -> Result<Steps, Refused> {
         let calls = request.proposals.len();
-        let (observer, steps) = Observer::of(calls, self.policy.limits().max_steps);
-        let (_, caller) = self.start(request, observer)?;
+        let in_force = self.in_force();
+        let (observer, steps) = Observer::of(calls, in_force.policy().limits().max_steps);
+        let (_, caller) = self.start(in_force, request, observer)?;
         Ok(Steps::new(steps, calls, caller))
     }
 
     fn start(
         self: &Arc<Self>,
+        in_force: Arc<InForce>,
         request: ExecuteRequest,
         observer: Observer,
     ) -> Result<(JoinHandle<BatchReport>, DropGuard), Refused> {
@@ -288,9 +310,9 @@ impl Gate {
         if !self.ports.journal.is_ready() {
             return Err(Refused::JournalUnavailable);
         }
-        self.check_ledger(&request.proposals)?;
+        self.check_ledger(&in_force, &request.proposals)?;
         let gone = self.abandon.child_token();
-        let batch = Batch::new(Arc::clone(self), request, gone.clone(), observer);
+        let batch = Batch::new(Arc::clone(self), in_force, request, gone.clone(), observer);
         let held = (permit, token, self.metrics.request_started());
         let task = self.tasks.spawn(async move {
             let _held = held;
@@ -309,25 +331,27 @@ impl Gate {
         &self,
         context: &Arc<Context>,
         proposals: &[Proposal],
-    ) -> Result<Vec<Verdict>, Refused> {
+    ) -> Result<Checked, Refused> {
         if proposals.is_empty() {
             return Err(Refused::BatchEmpty);
         }
         if self.is_draining() {
             return Err(Refused::Draining);
         }
-        self.check_ledger(proposals)?;
-        let scope = self.scope(Arc::clone(context), None);
-        if let Err(refused) = admission::check_batch(&scope, &self.policy, proposals) {
+        let in_force = self.in_force();
+        self.check_ledger(&in_force, proposals)?;
+        let scope = in_force.scope(Arc::clone(context), None);
+        let policy_digest = scope.policy_digest;
+        if let Err(refused) = admission::check_batch(&scope, in_force.policy(), proposals) {
             let mut verdicts = vec![Verdict::NotReached; proposals.len()];
             verdicts[refused.index] = Verdict::Refused(Box::new(refused.refusal), None);
-            return Ok(verdicts);
+            return Ok(Checked { verdicts, policy_digest });
         }
         let mut verdicts = Vec::with_capacity(proposals.len());
         for proposal in proposals {
-            verdicts.push(self.judge_alone(&scope, proposal).await);
+            verdicts.push(self.judge_alone(&in_force, &scope, proposal).await);
         }
-        Ok(verdicts)
+        Ok(Checked { verdicts, policy_digest })
     }
 
     /// Shows the ledger the clock and lets it forget what is over, for as long as
@@ -343,6 +367,12 @@ impl Gate {
             }
             recorder.forget_expired().await;
         }
+    }
+
+    /// The ledger's identity, where there is one.
+    #[must_use]
+    pub fn ledger_id(&self) -> Option<Arc<str>> {
+        self.recorder.as_ref().map(|recorder| recorder.ledger.id())
     }
 
     /// Whether the ledger works, or none is needed.
@@ -366,12 +396,6 @@ impl Gate {
         }
     }
 
-    /// The policy in force.
-    #[must_use]
-    pub fn policy(&self) -> &Arc<PolicySnapshot> {
-        &self.policy
-    }
-
     /// Whether new requests are refused for good.
     #[must_use]
     pub fn is_draining(&self) -> bool {
@@ -393,14 +417,16 @@ impl Gate {
     /// Admission, ticket and record: everything that is decided without an effect.
     async fn authorise(
         &self,
+        in_force: &InForce,
         scope: &Scope,
-        policy: &PolicySnapshot,
         proposal: &Proposal,
     ) -> Result<Authorised, Box<Refusal>> {
-        let admitted = admission::admit(scope, policy, proposal)?;
+        let admitted = admission::admit(scope, in_force.policy(), proposal)?;
         let ticket = proposal.ticket.as_deref();
-        let recorder = match &self.recorder {
-            Some(recorder) if admitted.contract().needs_record() => recorder,
+        let (recorder, confirmations) = match (&self.recorder, &in_force.terms.confirmations) {
+            (Some(recorder), Some(confirmations)) if admitted.contract().needs_record() => {
+                (recorder, confirmations)
+            }
             _ => {
                 let now = self.ports.clock.now();
                 return Judged::plain(admitted, ticket)?.authorise(None, TicketUse::Unused, now);
@@ -413,7 +439,8 @@ impl Gate {
             Some(untrusted) if refusal.reason.is_of_a_confirmation() => untrusted.clone(),
             _ => refusal,
         };
-        let judged = recorder.judge(admitted, ticket, scope, now).map_err(by_clock)?;
+        let judged =
+            recorder.judge(admitted, ticket, scope, confirmations, now).map_err(by_clock)?;
         let found = recorder.find(&judged).await?;
         let authorised =
             judged.authorise(found.record.as_ref(), found.ticket, now).map_err(by_clock)?;
@@ -421,9 +448,12 @@ impl Gate {
     }
 
     /// A ledger that is down refuses requests in which a named tool may need it.
-    fn check_ledger(&self, proposals: &[Proposal]) -> Result<(), Refused> {
+    fn check_ledger(&self, in_force: &InForce, proposals: &[Proposal]) -> Result<(), Refused> {
         let needs_record = |proposal: &Proposal| {
-            self.policy.contract(&proposal.name).is_some_and(|contract| contract.needs_record())
+            in_force
+                .policy()
+                .contract(&proposal.name)
+                .is_some_and(|contract| contract.needs_record())
         };
         let is_ready = || self.recorder.as_ref().is_some_and(|recorder| recorder.ledger.is_ready());
         if proposals.iter().any(needs_record) && !is_ready() {
@@ -434,14 +464,5 @@ impl Gate {
 
     fn reading(&self) -> Reading {
         held::reading(&*self.ports.clock, self.started)
-    }
-
-    fn scope(&self, context: Arc<Context>, trace: Option<&TraceContext>) -> Scope {
-        Scope {
-            context,
-            policy_digest: self.policy.digest(),
-            key: self.key.clone(),
-            trace_id: trace.map(|trace| trace.trace_id),
-        }
     }
 }

@@ -31,7 +31,7 @@ impl Batch {
     /// The attempts of one call: the next only after a time-out of the gate's own.
     pub(super) async fn run_call(&mut self, index: usize, ready: Ready, calls_after: usize) {
         self.set_current(index);
-        let min_attempt = self.policy.limits().min_attempt;
+        let min_attempt = self.policy().limits().min_attempt;
         let (call, mut opened) = match ready {
             Ready::Claiming(call) => match self.claim_and_open(*call).await {
                 Ok((call, stamp)) => (call, Some(stamp)),
@@ -104,7 +104,7 @@ impl Batch {
     /// Whether the batch has a step and the time for one more attempt, and somebody to make it for.
     fn may_start_again(&self, call: &Reserved, calls_after: usize) -> bool {
         self.steps.allows_retry(calls_after)
-            && call.window(self.remaining(), self.policy.limits().min_attempt).is_some()
+            && call.window(self.remaining(), self.policy().limits().min_attempt).is_some()
             && !self.gone.is_cancelled()
     }
 
@@ -166,7 +166,7 @@ impl Batch {
         let call = call.reserved(&self.context, Some(reservation.clone()));
         let reason = match (call, opened) {
             (Ok(call), Ok(stamp)) => {
-                let min_attempt = self.policy.limits().min_attempt;
+                let min_attempt = self.policy().limits().min_attempt;
                 if call.window(self.remaining(), min_attempt).is_none() {
                     return Err(self.give_back(&call, reservation).await);
                 }
@@ -239,7 +239,7 @@ impl Batch {
             () = sleep(window.timeout) => {
                 return ended(window.on_timeout, effect_of(contract, Effect::Unknown));
             }
-            answer = self.gate.ports.upstream.invoke(&delivery) => answer,
+            answer = self.in_force.terms.upstream.invoke(&delivery) => answer,
         };
         failpoint!("called-not-completed");
         match answer {

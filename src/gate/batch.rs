@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::in_force::InForce;
 use super::pair::{Ending, Pairs};
 use super::steps::{Observer, Step};
 use super::{AuditState, BatchReport, CallEnd, CallResult, ExecuteRequest, Gate};
@@ -25,7 +26,8 @@ use crate::ports::ReserveFault;
 /// A running batch. Owns everything it needs: the request's future may be dropped at any time.
 pub(super) struct Batch {
     pub(super) gate: Arc<Gate>,
-    pub(super) policy: Arc<PolicySnapshot>,
+    /// What was in force when the request came: nothing of the batch asks for it again.
+    pub(super) in_force: Arc<InForce>,
     pub(super) context: Arc<Context>,
     pub(super) trace: Option<TraceContext>,
     mode: BatchMode,
@@ -66,26 +68,27 @@ pub(super) enum Ready {
 impl Batch {
     pub(super) fn new(
         gate: Arc<Gate>,
+        in_force: Arc<InForce>,
         request: ExecuteRequest,
         gone: CancellationToken,
         observer: Observer,
     ) -> Self {
-        let policy = Arc::clone(&gate.policy);
-        let total = Instant::now() + policy.limits().batch_total;
-        let scope = gate.scope(Arc::clone(&request.context), request.trace.as_ref());
-        let pairs = Pairs::new(&gate, scope, observer.clone());
+        let limits = *in_force.policy().limits();
+        let total = Instant::now() + limits.batch_total;
+        let scope = in_force.scope(Arc::clone(&request.context), request.trace.as_ref());
+        let pairs = Pairs::new(&gate, &in_force, scope, observer.clone());
         Self {
             context: request.context,
             trace: request.trace,
             mode: request.mode,
             ends_at: request.deadline.map_or(total, |deadline| deadline.min(total)),
-            steps: StepBudget::new(policy.limits().max_steps),
+            steps: StepBudget::new(limits.max_steps),
             results: vec![None; request.proposals.len()],
             observer,
             told: vec![false; request.proposals.len()],
             proposals: request.proposals,
             gate,
-            policy,
+            in_force,
             gone,
             pairs,
             current: 0,
@@ -115,13 +118,13 @@ impl Batch {
                 .map(|(proposal, end)| call_result(&proposal.tool_call_id, end))
                 .collect(),
             events: self.pairs.into_events(),
-            policy_digest: self.policy.digest(),
+            policy_digest: self.in_force.policy().digest(),
         }
     }
 
     async fn decide_and_run(&mut self) {
         if let Err(refused) =
-            admission::check_batch(&self.pairs.scope, &self.policy, &self.proposals)
+            admission::check_batch(&self.pairs.scope, self.policy(), &self.proposals)
         {
             self.refuse(refused.index, refused.refusal).await;
             return;
@@ -179,8 +182,8 @@ impl Batch {
     async fn authorise(&mut self, index: usize) -> Result<Authorised, Box<Refusal>> {
         self.current = index;
         let call =
-            self.gate.authorise(&self.pairs.scope, &self.policy, &self.proposals[index]).await?;
-        call.check_time(self.remaining(), self.policy.limits().min_attempt)?;
+            self.gate.authorise(&self.in_force, &self.pairs.scope, &self.proposals[index]).await?;
+        call.check_time(self.remaining(), self.policy().limits().min_attempt)?;
         Ok(call)
     }
 
@@ -197,7 +200,7 @@ impl Batch {
         &mut self,
         calls: Vec<Authorised>,
     ) -> Result<Vec<Reserved>, (usize, Box<Refusal>)> {
-        let min_attempt = self.policy.limits().min_attempt;
+        let min_attempt = self.policy().limits().min_attempt;
         for (index, call) in calls.iter().enumerate() {
             call.check_time(self.remaining(), min_attempt).map_err(|refusal| (index, refusal))?;
         }
@@ -299,7 +302,7 @@ impl Batch {
 
     fn internal_refusal(&self) -> Refusal {
         let proposal = &self.proposals[self.current];
-        let contract = self.policy.contract(&proposal.name).map(AsRef::as_ref);
+        let contract = self.policy().contract(&proposal.name).map(AsRef::as_ref);
         let id = proposal.tool_call_id.as_str();
         let id = if is_call_id(id) { id } else { Event::INVALID_CALL_ID };
         Refusal {
@@ -312,6 +315,11 @@ impl Batch {
 
     fn succeeded(&self, index: usize) -> bool {
         self.results[index].as_ref().is_some_and(|end| end.reason == Reason::Ok)
+    }
+
+    /// The policy that decides the whole batch.
+    pub(super) fn policy(&self) -> &PolicySnapshot {
+        self.in_force.policy()
     }
 
     pub(super) fn remaining(&self) -> Duration {

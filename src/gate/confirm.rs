@@ -6,10 +6,11 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::held::Held;
+use super::in_force::InForce;
 use super::{Gate, Verdict, pair};
 use crate::domain::admission::{self, Refusal};
 use crate::domain::audit::{AdminKind, Confirmed, Entry, Scope};
-use crate::domain::authorisation::{Preview, call_in_hand};
+use crate::domain::authorisation::{Confirmations, Preview, call_in_hand};
 use crate::domain::proposal::{Context, Proposal};
 use crate::domain::reason::Reason;
 use crate::domain::refused::Refused;
@@ -71,24 +72,25 @@ impl Gate {
     }
 
     async fn issue_recorded(&self, request: IssueRequest) -> Result<Issued, Refused> {
-        let recorder = self.recorder.as_ref().ok_or(Refused::LedgerUnavailable)?;
+        let in_force = self.in_force();
+        let (recorder, confirmations) = self.confirming(&in_force)?;
         if self.is_draining() {
             return Err(Refused::Draining);
         }
         if !self.ports.journal.is_ready() {
             return Err(Refused::JournalUnavailable);
         }
-        let scope = self.scope(Arc::clone(&request.context), request.trace.as_ref());
+        let scope = in_force.scope(Arc::clone(&request.context), request.trace.as_ref());
         let proposals = std::slice::from_ref(&request.proposal);
-        admission::check_batch(&scope, &self.policy, proposals)
+        admission::check_batch(&scope, in_force.policy(), proposals)
             .map_err(|refused| Refused::NotConfirmable(refused.refusal.reason))?;
-        let (admitted, now) = self.confirmable(recorder, &scope, &request.proposal).await?;
+        let (admitted, now) = self.confirmable(&in_force, &scope, &request.proposal).await?;
         let confirmation = admitted
             .contract()
             .confirmation
             .as_ref()
             .ok_or(Refused::NotConfirmable(Reason::ConfirmationUnexpected))?;
-        let current = Preview::of(&admitted, &recorder.confirmations);
+        let current = Preview::of(&admitted, confirmations);
         if !current.is_some_and(|current| request.saw(&current)) {
             return Err(Refused::PreviewStale);
         }
@@ -98,11 +100,11 @@ impl Gate {
             .map_err(|_| Refused::MayNotConfirm)?;
         let ledger_id = recorder.ledger.id();
         let issued = ticket::issue(
-            &recorder.confirmations.keys,
+            &confirmations.keys,
             Uuid::new_v4(),
             &call_in_hand(&admitted, &scope),
             &request.confirming_user_id,
-            &recorder.confirmations.terms(&ledger_id),
+            &confirmations.terms(&ledger_id),
             now,
         );
         let kind = AdminKind::issued(&Confirmed::from(&issued.claims), &issued.claims.tool_call_id);
@@ -133,43 +135,62 @@ impl Gate {
         context: &Arc<Context>,
         confirmation_id: Uuid,
     ) -> Result<Revocation, Refused> {
-        let recorder = self.recorder.as_ref().ok_or(Refused::LedgerUnavailable)?;
+        let in_force = self.in_force();
+        let (recorder, confirmations) = self.confirming(&in_force)?;
         if !self.ports.journal.is_ready() {
             return Err(Refused::JournalUnavailable);
         }
         let revoked_at = self.ports.clock.now();
-        let revoked = recorder.revoke(confirmation_id, revoked_at).await?;
-        let scope = self.scope(Arc::clone(context), None);
+        let revoked = recorder.revoke(confirmation_id, confirmations, revoked_at).await?;
+        let scope = in_force.scope(Arc::clone(context), None);
         let id = confirmation_id.hyphenated().to_string();
         self.record_admin(&scope, &id.into(), AdminKind::ConfirmationRevoked).await?;
         Ok(Revocation { revoked_at, was_spent: revoked == Revoked::Spent })
     }
 
-    pub(super) async fn judge_alone(&self, scope: &Scope, proposal: &Proposal) -> Verdict {
-        match self.authorise(scope, &self.policy, proposal).await {
-            Ok(_) => Verdict::Admitted(self.preview(scope, proposal)),
-            Err(refusal) => Verdict::Refused(refusal, self.preview(scope, proposal)),
+    pub(super) async fn judge_alone(
+        &self,
+        in_force: &InForce,
+        scope: &Scope,
+        proposal: &Proposal,
+    ) -> Verdict {
+        match self.authorise(in_force, scope, proposal).await {
+            Ok(_) => Verdict::Admitted(self.preview(in_force, scope, proposal)),
+            Err(refusal) => Verdict::Refused(refusal, self.preview(in_force, scope, proposal)),
+        }
+    }
+
+    /// The ledger, and the keys and terms of the tickets whose use it remembers.
+    fn confirming<'a>(
+        &'a self,
+        in_force: &'a InForce,
+    ) -> Result<(&'a Held, &'a Confirmations), Refused> {
+        match (&self.recorder, &in_force.terms.confirmations) {
+            (Some(recorder), Some(confirmations)) => Ok((recorder, confirmations)),
+            _ => Err(Refused::LedgerUnavailable),
         }
     }
 
     /// What a person would be asked to confirm, for a call that needs it.
-    fn preview(&self, scope: &Scope, proposal: &Proposal) -> Option<Preview> {
-        let recorder = self.recorder.as_ref()?;
-        let admitted = admission::admit(scope, &self.policy, proposal).ok()?;
-        let judged = recorder.judge(admitted, None, scope, self.ports.clock.now()).ok()?;
-        Preview::of(judged.admitted(), &recorder.confirmations)
+    fn preview(&self, in_force: &InForce, scope: &Scope, proposal: &Proposal) -> Option<Preview> {
+        let (recorder, confirmations) = self.confirming(in_force).ok()?;
+        let admitted = admission::admit(scope, in_force.policy(), proposal).ok()?;
+        let now = self.ports.clock.now();
+        let judged = recorder.judge(admitted, None, scope, confirmations, now).ok()?;
+        Preview::of(judged.admitted(), confirmations)
     }
 
     /// The call, if a ticket issued for it now would let it run, and that time: the
     /// ledger was shown it, so that a revocation outlives what is issued by it.
     async fn confirmable(
         &self,
-        recorder: &Held,
+        in_force: &InForce,
         scope: &Scope,
         proposal: &Proposal,
     ) -> Result<(Admitted, Timestamp), Refused> {
+        let (recorder, confirmations) = self.confirming(in_force)?;
         let refused = |refusal: Box<Refusal>| Refused::NotConfirmable(refusal.reason);
-        let admitted = admission::admit(scope, &self.policy, proposal).map_err(refused)?;
+        let admitted = admission::admit(scope, in_force.policy(), proposal).map_err(refused)?;
         if !admitted.contract().needs_ticket() {
             return Err(Refused::NotConfirmable(Reason::ConfirmationUnexpected));
         }
@@ -180,7 +201,7 @@ impl Gate {
             return Err(Refused::NotConfirmable(Reason::ClockUntrusted));
         }
         let now = reading.now;
-        let judged = recorder.judge(admitted, None, scope, now).map_err(refused)?;
+        let judged = recorder.judge(admitted, None, scope, confirmations, now).map_err(refused)?;
         let found = recorder.find(&judged).await.map_err(|_| Refused::LedgerUnavailable)?;
         judged
             .would_run_confirmed(found.record.as_ref(), now)

@@ -28,10 +28,9 @@ pub struct Recorder {
     pub ledger: Arc<dyn Ledger>,
 }
 
-/// The same, with every wait bounded and told to the metrics.
+/// The ledger, with every wait bounded and told to the metrics.
 #[derive(Clone)]
 pub(super) struct Held {
-    pub(super) confirmations: Arc<Confirmations>,
     pub(super) ledger: Arc<dyn Ledger>,
     metrics: Metrics,
 }
@@ -43,8 +42,8 @@ pub(super) struct Found {
 }
 
 impl Held {
-    pub(super) fn new(recorder: Recorder, metrics: Metrics) -> Self {
-        Self { confirmations: recorder.confirmations, ledger: recorder.ledger, metrics }
+    pub(super) fn new(ledger: Arc<dyn Ledger>, metrics: Metrics) -> Self {
+        Self { ledger, metrics }
     }
 
     /// Judges the size and the ticket of a call that needs a record.
@@ -53,10 +52,11 @@ impl Held {
         admitted: Admitted,
         ticket: Option<&str>,
         scope: &Scope,
+        confirmations: &Confirmations,
         now: Timestamp,
     ) -> Result<Judged, Box<Refusal>> {
         let ledger_id = self.ledger.id();
-        Judged::recorded(admitted, ticket, scope, &self.confirmations, &ledger_id, now)
+        Judged::recorded(admitted, ticket, scope, confirmations, &ledger_id, now)
     }
 
     /// What the ledger shows of a judged call. A ledger that fails denies.
@@ -68,8 +68,13 @@ impl Held {
     }
 
     /// Revokes a ticket for as long as it could be shown.
-    pub(super) async fn revoke(&self, id: Uuid, now: Timestamp) -> Result<Revoked, Refused> {
-        let lifetime = self.confirmations.ticket_ttl + self.confirmations.skew;
+    pub(super) async fn revoke(
+        &self,
+        id: Uuid,
+        confirmations: &Confirmations,
+        now: Timestamp,
+    ) -> Result<Revoked, Refused> {
+        let lifetime = confirmations.ticket_ttl + confirmations.skew;
         let revocation = Revocation { confirmation_id: id, revoked_at: now, lifetime };
         let revoked = self.wait(LedgerOperation::Revoke, self.ledger.revoke(revocation)).await;
         let revoked = revoked.map_err(|_| Refused::LedgerUnavailable)?;

@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use jiff::Timestamp;
 use tokio::time::{Instant, timeout};
 
+use super::in_force::InForce;
 use super::steps::{Observer, Step};
 use super::{AuditState, Gate, RecordedEvent};
 use crate::domain::admission::Refusal;
@@ -55,13 +56,13 @@ impl Ending {
 }
 
 impl Pairs {
-    pub(super) fn new(gate: &Gate, scope: Scope, observer: Observer) -> Self {
+    pub(super) fn new(gate: &Gate, in_force: &InForce, scope: Scope, observer: Observer) -> Self {
         Self {
             scope,
             journal: Arc::clone(&gate.ports.journal),
             clock: Arc::clone(&gate.ports.clock),
             metrics: gate.metrics.clone(),
-            tool_metrics: Arc::clone(&gate.tool_metrics),
+            tool_metrics: Arc::clone(&in_force.tool_metrics),
             read_durability: gate.read_durability,
             events: Vec::new(),
             observer,

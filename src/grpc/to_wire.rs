@@ -13,7 +13,9 @@ use crate::domain::reason::{Effect, Outcome, Reason};
 use crate::domain::record::Ended;
 use crate::domain::schema::SchemaFault;
 use crate::domain::ticket::Issued;
-use crate::gate::{AuditState, BatchReport, CallResult, RecordedEvent, Revocation, Step, Verdict};
+use crate::gate::{
+    AuditState, BatchReport, CallResult, Checked, RecordedEvent, Revocation, Step, Verdict,
+};
 use crate::proto;
 
 pub(super) fn execute_response(report: BatchReport) -> proto::ExecuteResponse {
@@ -38,13 +40,15 @@ pub(super) fn execute_step(step: Step) -> proto::ExecuteStreamResponse {
 }
 
 pub(super) fn check_response(
-    policy: &PolicySnapshot,
     ids: impl Iterator<Item = String>,
-    verdicts: Vec<Verdict>,
+    checked: Checked,
 ) -> proto::CheckResponse {
     proto::CheckResponse {
-        verdicts: ids.zip(verdicts).map(|(id, verdict)| check_verdict(id, verdict)).collect(),
-        policy_digest: policy.digest().to_string(),
+        verdicts: ids
+            .zip(checked.verdicts)
+            .map(|(id, verdict)| check_verdict(id, verdict))
+            .collect(),
+        policy_digest: checked.policy_digest.to_string(),
     }
 }
 
@@ -269,7 +273,7 @@ fn milliseconds(microseconds: u64) -> f64 {
     microseconds.min(MAX_DURATION_US) as f64 / 1e3
 }
 
-fn timestamp(time: Timestamp) -> prost_types::Timestamp {
+pub(super) fn timestamp(time: Timestamp) -> prost_types::Timestamp {
     // A negative fraction belongs to the second before (google.protobuf.Timestamp).
     let (mut seconds, mut nanos) = (time.as_second(), time.subsec_nanosecond());
     if nanos < 0 {

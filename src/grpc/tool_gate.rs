@@ -62,12 +62,12 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         let (_, extensions, message) = request.into_parts();
         let context = context_for(&extensions, Rpc::Check, message.context)?;
         let proposals = proposals(message.calls);
-        let verdicts = self.gate.check(&context, &proposals).await?;
+        let checked = self.gate.check(&context, &proposals).await?;
         let ids = proposals.into_iter().map(|proposal| match proposal.tool_call_id {
             id if is_call_id(&id) => id,
             _ => String::new(),
         });
-        Ok(Response::new(to_wire::check_response(self.gate.policy(), ids, verdicts)))
+        Ok(Response::new(to_wire::check_response(ids, checked)))
     }
 
     async fn list_tools(
@@ -76,7 +76,7 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
     ) -> Result<Response<proto::ListToolsResponse>, Status> {
         let (_, extensions, message) = request.into_parts();
         context_for(&extensions, Rpc::ListTools, message.context)?;
-        Ok(Response::new(to_wire::list_tools_response(self.gate.policy())))
+        Ok(Response::new(to_wire::list_tools_response(&self.gate.policy())))
     }
 }
 

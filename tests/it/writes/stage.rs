@@ -68,7 +68,7 @@ impl Stage {
     pub async fn seen(&self, context: Context, proposal: Proposal) -> IssueRequest {
         let context = Arc::new(context);
         let proposals = [proposal];
-        let verdicts = self.gate.check(&context, &proposals).await.unwrap();
+        let verdicts = self.gate.check(&context, &proposals).await.unwrap().verdicts;
         let preview = match verdicts.into_iter().next() {
             Some(Verdict::Admitted(preview) | Verdict::Refused(_, preview)) => preview.unwrap(),
             other => panic!("no preview: {other:?}"),
