@@ -1,7 +1,9 @@
 //! The composition root: the only place that knows every room.
 
+mod keys;
 mod listen;
 mod recover;
+mod reload;
 
 use std::fmt;
 use std::io;
@@ -21,21 +23,25 @@ use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{self, JournalFiles, JournalOptions};
 use crate::adapters::ledger::{self, EmbeddedLedger, EmbeddedOptions};
 use crate::adapters::upstream::GrpcUpstreams;
-use crate::config::{Config, ConfirmationConfig, KeySecrets, Secret};
-use crate::domain::audit::{AuditKey, JournalKey, JournalKeys};
+use crate::config::{CallerConfig, Config, ConfirmationConfig, ListenerConfig, Shows};
+use crate::domain::audit::Digest;
 use crate::domain::authorisation::Confirmations;
-use crate::domain::ticket::{ConfirmationKey, ConfirmationKeys, KeysFault};
+use crate::domain::ticket::KeysFault;
 use crate::gate::{Gate, GateOptions, Ports, Recorder};
 use crate::grpc::listeners::Listener;
 use crate::grpc::server::Services;
-use crate::grpc::tls::TlsFault;
-use crate::ports::{Clock, Journal, Ledger};
+use crate::grpc::tls::{Tls, TlsFault};
+use crate::ports::{Clock, Journal, Ledger, Upstream};
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
 use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
+pub use keys::confirmation_keys;
+use keys::{audit_keys, known_keys};
 use listen::{bind, callers, keep_tls};
 use recover::open_and_recover;
+pub use reload::Reloader;
+use reload::{Loaded, Told};
 
 /// How long idle connections get to close once every request has ended.
 const CLOSE_GRACE: Duration = Duration::from_secs(2);
@@ -45,12 +51,6 @@ const JOURNAL_GRACE: Duration = Duration::from_secs(5);
 
 /// How soon gRPC health follows the gate's readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What HKDF derives from audit and confirmation secrets (semantics, section 6).
-const AUDIT_PURPOSE: &str = "toolgate/audit/v1";
-const JOURNAL_PURPOSE: &str = "toolgate/journal/v1";
-const CONFIRMATION_PURPOSE: &str = "toolgate/confirmation/v1";
-const ARGUMENTS_PURPOSE: &str = "toolgate/arguments/v1";
 
 /// A serving gate.
 pub struct Running {
@@ -67,6 +67,8 @@ pub struct Running {
     follow_readiness: JoinHandle<()>,
     keep_ledger: JoinHandle<()>,
     keep_tls: JoinHandle<()>,
+    reloader: Reloader,
+    follow_files: Option<JoinHandle<()>>,
 }
 
 /// Why a gate did not start.
@@ -106,6 +108,9 @@ impl Running {
     ///
     /// See [`StartError`]. Nothing is left running.
     pub async fn start(config: Config) -> Result<Self, StartError> {
+        let caller_secrets = caller_secrets(&config.callers);
+        let confirmation = config.confirmation.as_ref().map(|terms| &terms.secrets);
+        let keys = known_keys(&config.audit_secrets, confirmation).map_err(StartError::Keys)?;
         let policy = Arc::new(config.policy.snapshot);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
@@ -125,6 +130,7 @@ impl Running {
 
         let upstreams =
             config.upstreams.into_iter().map(|(name, upstream)| (name.into(), upstream));
+        let upstreams = Arc::new(GrpcUpstreams::new(upstreams));
         let gate = Gate::new(
             GateOptions {
                 policy,
@@ -135,28 +141,36 @@ impl Running {
             },
             Ports {
                 journal: Arc::clone(&journal) as Arc<dyn Journal>,
-                upstream: Arc::new(GrpcUpstreams::new(upstreams)),
-                clock,
+                upstream: Arc::clone(&upstreams) as Arc<dyn Upstream>,
+                clock: Arc::clone(&clock),
             },
             metrics.clone(),
         );
 
-        let admin_listener = TcpListener::bind(config.admin)
-            .await
-            .map_err(|source| StartError::Bind { address: config.admin.to_string(), source })?;
-        let admin = local(&admin_listener)?;
-        let (listeners, tls) = bind(&config.listeners).await?;
-        let addresses = listeners
-            .iter()
-            .map(Listener::address)
-            .collect::<io::Result<Vec<_>>>()
-            .map_err(|source| StartError::Bind { address: "listeners".to_owned(), source })?;
-
+        let Bound { admin_listener, admin, listeners, addresses, tls } =
+            bind_all(config.admin, &config.listeners).await?;
         let readiness = readiness(&gate, &journal);
         metrics.watch_readiness(Arc::clone(&readiness));
+        let reloader = Reloader::new(
+            Told {
+                file: config.source.file.clone(),
+                persistent: config.persistent,
+                clock,
+                metrics: metrics.clone(),
+                readiness: Arc::clone(&readiness),
+            },
+            Loaded { source: config.source, caller_secrets, keys, upstreams },
+            &gate,
+            &journal,
+        );
         let callers = Arc::new(callers(&config.callers));
-        let (services, health) =
-            Services::new(Arc::clone(&gate), callers, metrics.clone(), config.transport);
+        let (services, health) = Services::new(
+            Arc::clone(&gate),
+            Arc::new(reloader.clone()),
+            callers,
+            metrics.clone(),
+            config.transport,
+        );
         let stop_serving = CancellationToken::new();
         let stop_admin = CancellationToken::new();
         let mut servers = JoinSet::new();
@@ -168,21 +182,13 @@ impl Running {
             let gate = Arc::clone(&gate);
             async move { gate.keep_ledger().await }
         });
+        let follow_files =
+            config.poll.map(|every| tokio::spawn(reloader.clone().follow_files(every)));
         let follow_readiness =
             tokio::spawn(follow_readiness(health.clone(), Arc::clone(&readiness)));
         let admin_server =
             tokio::spawn(admin::serve(admin_listener, metrics, readiness, stop_admin.clone()));
-        for listener in &addresses {
-            tracing::info!(listener, "serving");
-        }
-        tracing::info!(
-            listener = %admin,
-            policy_digest = %gate.policy().digest(),
-            journal_id = %journal.id(),
-            sequence = journal.head().sequence,
-            version = env!("CARGO_PKG_VERSION"),
-            "admin serving",
-        );
+        announce(&addresses, admin, &gate, &journal);
         Ok(Self {
             addresses,
             admin,
@@ -197,6 +203,8 @@ impl Running {
             follow_readiness,
             keep_ledger,
             keep_tls,
+            reloader,
+            follow_files,
         })
     }
 
@@ -210,6 +218,12 @@ impl Running {
     #[must_use]
     pub const fn admin(&self) -> SocketAddr {
         self.admin
+    }
+
+    /// What loads configuration and policy again, and tells what is in force.
+    #[must_use]
+    pub const fn reloader(&self) -> &Reloader {
+        &self.reloader
     }
 
     /// Drains: readiness off and new calls refused, running ones finish within
@@ -227,6 +241,10 @@ impl Running {
         }
         end(self.keep_ledger).await;
         end(self.keep_tls).await;
+        if let Some(follow_files) = self.follow_files {
+            end(follow_files).await;
+        }
+        self.reloader.close().await;
         self.stop_admin.cancel();
         // The admin server bounds its own closing; a panic of it costs nothing any more.
         drop(self.admin_server.await);
@@ -253,12 +271,13 @@ async fn end(task: JoinHandle<()>) {
     drop(task.await);
 }
 
-/// The key that digests, and the chain's keys, the one that signs first.
-fn audit_keys(secrets: &KeySecrets) -> (AuditKey, JournalKeys) {
-    let chain = |(_, secret): &(Arc<str>, Secret)| JournalKey::new(&secret.derive(JOURNAL_PURPOSE));
-    let (id, secret) = &secrets.current;
-    let key = AuditKey::new(Arc::clone(id), &secret.derive(AUDIT_PURPOSE));
-    (key, JournalKeys::new(chain(&secrets.current), secrets.former.iter().map(chain)))
+/// What tells the callers' secrets from others, in the order of the configuration.
+fn caller_secrets(callers: &[CallerConfig]) -> Vec<Digest> {
+    let print = |caller: &CallerConfig| match &caller.shows {
+        Shows::Secret(secret) => Some(secret.print()),
+        Shows::Process(_) | Shows::Certificate(_) => None,
+    };
+    callers.iter().filter_map(print).collect()
 }
 
 /// The ledger beside the journal, with the keys of the tickets whose use it remembers.
@@ -281,19 +300,39 @@ fn open_ledger(
     Ok(Some((recorder, ledger)))
 }
 
-/// The keys of tickets and arguments hashes, the one that signs first.
-///
-/// # Errors
-///
-/// Where they do not go together.
-pub fn confirmation_keys(secrets: &KeySecrets) -> Result<ConfirmationKeys, KeysFault> {
-    let key = |(id, secret): &(Arc<str>, Secret)| {
-        let signing = secret.derive(CONFIRMATION_PURPOSE);
-        let arguments = secret.derive(ARGUMENTS_PURPOSE);
-        ConfirmationKey::new(Arc::clone(id), &signing, &arguments)
-    };
-    let all = std::iter::once(&secrets.current).chain(&secrets.former);
-    ConfirmationKeys::new(all.map(key).collect::<Result<_, _>>()?)
+/// Every address, bound.
+struct Bound {
+    admin_listener: TcpListener,
+    admin: SocketAddr,
+    listeners: Vec<Listener>,
+    addresses: Vec<String>,
+    /// What some of the listeners speak TLS with.
+    tls: Vec<Arc<Tls>>,
+}
+
+async fn bind_all(admin: SocketAddr, listeners: &[ListenerConfig]) -> Result<Bound, StartError> {
+    let fault = |address: String| move |source| StartError::Bind { address, source };
+    let admin_listener = TcpListener::bind(admin).await.map_err(fault(admin.to_string()))?;
+    let admin = local(&admin_listener)?;
+    let (listeners, tls) = bind(listeners).await?;
+    let addresses = listeners.iter().map(Listener::address).collect::<io::Result<Vec<_>>>();
+    let addresses = addresses.map_err(fault("listeners".to_owned()))?;
+    Ok(Bound { admin_listener, admin, listeners, addresses, tls })
+}
+
+/// Logs where the gate is, and what is in force.
+fn announce(addresses: &[String], admin: SocketAddr, gate: &Gate, journal: &JournalFiles) {
+    for listener in addresses {
+        tracing::info!(listener, "serving");
+    }
+    tracing::info!(
+        listener = %admin,
+        policy_digest = %gate.policy().digest(),
+        journal_id = %journal.id(),
+        sequence = journal.head().sequence,
+        version = env!("CARGO_PKG_VERSION"),
+        "admin serving",
+    );
 }
 
 fn local(listener: &TcpListener) -> Result<SocketAddr, StartError> {

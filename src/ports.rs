@@ -2,6 +2,7 @@
 //!
 //! Adapters implement these; tests put fakes behind them.
 
+mod administration;
 mod ledger;
 
 use async_trait::async_trait;
@@ -11,6 +12,10 @@ use crate::domain::audit::{ClosedSetFault, Entry, Stamp};
 use crate::domain::stages::Delivery;
 
 pub use crate::domain::record::Reservation;
+pub use administration::{
+    Administration, GateStatus, JournalStatus, KeyStatus, LedgerStatus, ReloadReport,
+    UpstreamStatus,
+};
 pub use ledger::{Ledger, LedgerFault, ReserveFault, Revocation, Revoked, Settlement};
 
 /// The wall clock. Waiting and measuring use the runtime's monotonic time.

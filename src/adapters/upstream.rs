@@ -32,7 +32,7 @@ use connection::{Connection, SendFault};
 pub use endpoint::{Endpoint, EndpointFault};
 
 /// How one upstream is reached.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpstreamConfig {
     /// Where its handlers listen.
     pub endpoint: Endpoint,
@@ -48,7 +48,7 @@ pub struct UpstreamConfig {
 ///
 /// Connections are made when first needed and made anew after they closed.
 pub struct GrpcUpstreams {
-    connections: BTreeMap<Arc<str>, Connection>,
+    connections: BTreeMap<Arc<str>, Arc<Connection>>,
 }
 
 /// Bytes that an `InvokeResponse` may hold beside its `result_json`: tag, length,
@@ -74,14 +74,45 @@ impl GrpcUpstreams {
     pub fn new(upstreams: impl IntoIterator<Item = (Arc<str>, UpstreamConfig)>) -> Self {
         let connections = upstreams
             .into_iter()
-            .map(|(name, config)| (Arc::clone(&name), Connection::new(name, config)))
+            .map(|(name, config)| (Arc::clone(&name), Arc::new(Connection::new(name, config))))
             .collect();
         Self { connections }
+    }
+
+    /// Registers other upstreams. One of the same name and configuration keeps
+    /// its connection; the others' end with the calls that still use them.
+    #[must_use]
+    pub fn followed_by(
+        &self,
+        upstreams: impl IntoIterator<Item = (Arc<str>, UpstreamConfig)>,
+    ) -> Self {
+        let connections = upstreams.into_iter().map(|(name, config)| {
+            let kept = self.connections.get(&name).filter(|kept| *kept.config() == config);
+            let new = || Arc::new(Connection::new(Arc::clone(&name), config));
+            (Arc::clone(&name), kept.map_or_else(new, Arc::clone))
+        });
+        Self { connections: connections.collect() }
+    }
+
+    /// Whether both register the same upstreams in the same way.
+    #[must_use]
+    pub fn is_same_as(&self, other: &Self) -> bool {
+        let registered = |upstreams: &Self| -> Vec<_> {
+            let all = upstreams.connections.iter();
+            all.map(|(name, connection)| (Arc::clone(name), connection.config().clone())).collect()
+        };
+        registered(self) == registered(other)
     }
 
     /// Each upstream's name and the state of its connection, in the order of names.
     pub fn states(&self) -> impl Iterator<Item = (&str, LinkState)> {
         self.connections.iter().map(|(name, connection)| (&**name, connection.state()))
+    }
+
+    /// Where the upstream of this name is.
+    #[must_use]
+    pub fn endpoint(&self, name: &str) -> Option<&Endpoint> {
+        self.connections.get(name).map(|connection| &connection.config().endpoint)
     }
 }
 

@@ -10,8 +10,10 @@ pub mod conform;
 pub mod demo;
 pub mod keygen;
 pub mod ledger;
+pub mod reload;
 pub mod sample_upstream;
 pub mod serve;
+pub mod status;
 pub mod ticket;
 
 use std::io::{self, Write as _};
@@ -33,12 +35,17 @@ Examples:
   toolgate demo                             see it work, with a sample upstream
   toolgate keygen keys/audit keys/proposer  make secret files, mode 0600
   toolgate check toolgate.yaml              every fault of configuration and policy at once
-  toolgate serve --config toolgate.yaml     serve until SIGTERM, then drain";
+  toolgate serve --config toolgate.yaml     serve until SIGTERM, then drain; SIGHUP reloads
+  toolgate status --secret-file FILE        what is in force in the running gate";
 
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until SIGTERM or SIGINT, then drain
     Serve(serve::Serve),
+    /// Show what is in force in a running gate
+    Status(status::Status),
+    /// Have a running gate load its configuration and policy again
+    Reload(reload::Reload),
     /// Print every fault of a configuration and its policy
     Check(check::Check),
     /// Write new secret files, readable by their owner alone
@@ -67,6 +74,8 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         let done = match self.command {
             Command::Serve(serve) => serve.run(),
+            Command::Status(status) => status.run(),
+            Command::Reload(reload) => reload.run(),
             Command::Check(check) => check.run(),
             Command::Keygen(keygen) => keygen.run(),
             Command::Ledger(ledger) => ledger.run(),

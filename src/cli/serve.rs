@@ -7,6 +7,8 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Failure, runtime};
 use crate::app::Running;
 use crate::config;
+use crate::domain::audit::ReloadTrigger;
+use crate::ports::Administration as _;
 use crate::telemetry::logs;
 
 /// Serves the configuration.
@@ -18,7 +20,7 @@ pub struct Serve {
 }
 
 impl Serve {
-    /// Serves until SIGTERM or SIGINT, then drains.
+    /// Serves until SIGTERM or SIGINT, then drains. SIGHUP loads everything again.
     ///
     /// # Errors
     ///
@@ -38,11 +40,21 @@ impl Serve {
         runtime()?.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
+            let mut hangup = signal(SignalKind::hangup())?;
             let running = Running::start(config).await?;
+            let reloader = running.reloader().clone();
+            let reloads = tokio::spawn(async move {
+                // Signals that come meanwhile are one.
+                while hangup.recv().await.is_some() {
+                    // What came of it is told in log, metric and status.
+                    drop(reloader.reload(ReloadTrigger::Signal).await);
+                }
+            });
             let signal = tokio::select! {
                 _ = terminate.recv() => "SIGTERM",
                 _ = interrupt.recv() => "SIGINT",
             };
+            reloads.abort();
             tracing::info!(signal, "draining");
             running.stop().await;
             tracing::info!("stopped");

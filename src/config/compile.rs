@@ -19,6 +19,7 @@ use tracing::level_filters::LevelFilter;
 use super::fault::{Fault, Faults};
 use super::fields::Fields;
 use super::policy::{self, Loaded, Surroundings};
+use super::reads::{Place, Reads, Source};
 use super::secrets::Secret;
 use crate::adapters::upstream::{Endpoint, UpstreamConfig};
 use crate::domain::audit::is_key_id;
@@ -45,10 +46,11 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/callers/*/certificate", &CERTIFICATE),
     ("/upstreams/*", &UPSTREAM),
     ("/limits", &LIMITS),
+    ("/reload", &RELOAD),
     ("/log", &LOG),
 ];
 
-const TOP: [&str; 14] = [
+const TOP: [&str; 15] = [
     "apiVersion",
     "kind",
     "listeners",
@@ -62,6 +64,7 @@ const TOP: [&str; 14] = [
     "allow_self_confirmation",
     "upstreams",
     "limits",
+    "reload",
     "log",
 ];
 const DATA: [&str; 2] = ["directory", "persistence"];
@@ -84,6 +87,7 @@ const LIMITS: [&str; 7] = [
     "journal_queue_events",
     "drain",
 ];
+const RELOAD: [&str; 1] = ["poll"];
 const LOG: [&str; 1] = ["level"];
 
 /// Defaults of semantics, section 10.
@@ -125,6 +129,10 @@ pub struct Config {
     pub log_level: LevelFilter,
     /// What writes and confirmations need; `None`: the gate serves plain reads only.
     pub confirmation: Option<ConfirmationConfig>,
+    /// How often the files are looked at; `None`: reloads are asked for.
+    pub poll: Option<Duration>,
+    /// Where it came from.
+    pub source: Source,
 }
 
 /// Secrets of one purpose with their ids.
@@ -153,22 +161,36 @@ pub struct ConfirmationConfig {
 ///
 /// Every fault of both.
 pub fn compile(document: &Value, file: &Path) -> Result<Config, Faults> {
-    let mut compiler = Compiler { file, findings: Vec::new(), policy_faults: Vec::new() };
+    compile_recorded(document, file, Reads::default()).0
+}
+
+/// The same, and everything that was read, beside what was read before.
+pub(super) fn compile_recorded(
+    document: &Value,
+    file: &Path,
+    reads: Reads,
+) -> (Result<Config, Faults>, Reads) {
+    let mut compiler = Compiler { file, findings: Vec::new(), policy_faults: Vec::new(), reads };
     let config = compiler.config(document);
     let name = file.to_string_lossy();
     let mut faults = compiler.policy_faults;
     faults.extend(compiler.findings.into_iter().map(|finding| Fault::new(&name, finding)));
-    match (config, Faults::collect(faults)) {
+    let outcome = match (config, Faults::collect(faults)) {
         (_, Some(faults)) => Err(faults),
-        (Some(config), None) => Ok(config),
+        (Some(mut config), None) => {
+            config.source.reads.clone_from(&compiler.reads);
+            Ok(config)
+        }
         (None, None) => unreachable!("what is missing was found to be missing"),
-    }
+    };
+    (outcome, compiler.reads)
 }
 
 struct Compiler<'a> {
     file: &'a Path,
     findings: Vec<Finding>,
     policy_faults: Vec<Fault>,
+    reads: Reads,
 }
 
 impl Compiler<'_> {
@@ -185,6 +207,7 @@ impl Compiler<'_> {
         self.shared_secrets(audit.as_ref(), confirmation.as_ref(), &callers);
         let upstreams = self.upstreams(&top);
         let limits = self.limits(&top);
+        let poll = self.poll(&top);
         let log_level = self.log_level(&top);
         let persistent = data.as_ref().is_some_and(|(_, persistent)| *persistent);
         let policy = self.policy(&top, persistent, confirmation.as_ref());
@@ -209,6 +232,12 @@ impl Compiler<'_> {
             drain: limits.drain,
             log_level,
             confirmation,
+            poll,
+            source: Source {
+                file: self.file.to_owned(),
+                document: document.clone(),
+                reads: Reads::default(),
+            },
         })
     }
 
@@ -331,6 +360,14 @@ impl Compiler<'_> {
         Some(Limits { in_flight, journal_queue_events, transport, drain })
     }
 
+    /// How often the files are looked at, if at all.
+    fn poll(&mut self, top: &Fields<'_>) -> Option<Duration> {
+        let fields = self.fields(top.get("reload")?, "/reload", &RELOAD)?;
+        fields.get("poll")?;
+        let bounds = Duration::from_millis(100)..=Duration::from_hours(1);
+        Some(fields.duration("poll", Duration::from_secs(5), bounds, &mut self.findings))
+    }
+
     fn log_level(&mut self, top: &Fields<'_>) -> LevelFilter {
         let levels = [
             ("error", LevelFilter::ERROR),
@@ -360,7 +397,9 @@ impl Compiler<'_> {
             skew: confirmation.map_or(SKEW, |terms| terms.skew),
         };
         let directory = self.relative(directory);
-        match policy::load(&directory, &surroundings) {
+        let (loaded, print) = policy::load_and_print(&directory, &surroundings);
+        self.reads.note(Place::Policy(directory.clone()), print);
+        match loaded {
             Ok(loaded) => {
                 self.check_ledger(top, &loaded);
                 Some(loaded)

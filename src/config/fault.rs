@@ -35,14 +35,14 @@ impl Fault {
 
 impl Faults {
     /// The faults, if there are any.
-    pub(in crate::config) fn collect(mut faults: Vec<Fault>) -> Option<Self> {
+    pub(crate) fn collect(mut faults: Vec<Fault>) -> Option<Self> {
         faults.sort();
         faults.dedup();
         (!faults.is_empty()).then_some(Self(faults))
     }
 
     /// A single fault.
-    pub(in crate::config) fn one(fault: Fault) -> Self {
+    pub(crate) fn one(fault: Fault) -> Self {
         Self(vec![fault])
     }
 

@@ -7,8 +7,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use hkdf::Hkdf;
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
+
+use crate::domain::audit::Digest;
 
 /// The least length of a secret, in bytes.
 pub const MIN_SECRET_BYTES: usize = 32;
@@ -90,6 +92,13 @@ impl Secret {
         } else {
             Err(SecretFault::NotPrintable)
         }
+    }
+
+    /// SHA-256 of the secret: equal for equal secrets, and as good as nothing to who guesses
+    /// at 32 random bytes.
+    #[must_use]
+    pub fn print(&self) -> Digest {
+        Digest(Sha256::digest(&*self.0).into())
     }
 
     /// Whether two secrets are one.

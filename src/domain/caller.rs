@@ -58,6 +58,10 @@ pub enum Rpc {
     Issue,
     /// `Confirmations.Revoke`
     Revoke,
+    /// `Admin.GetStatus`
+    GetStatus,
+    /// `Admin.Reload`
+    Reload,
 }
 
 impl Role {
@@ -82,6 +86,7 @@ impl Role {
             Rpc::Execute | Rpc::ExecuteStream | Rpc::ListTools => matches!(self, Self::Proposer),
             Rpc::Check => matches!(self, Self::Proposer | Self::Confirmer),
             Rpc::Issue | Rpc::Revoke => matches!(self, Self::Confirmer),
+            Rpc::GetStatus | Rpc::Reload => matches!(self, Self::Operator),
         }
     }
 
@@ -164,13 +169,15 @@ impl Caller {
 
 impl Rpc {
     /// Every method.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Execute,
         Self::ExecuteStream,
         Self::Check,
         Self::ListTools,
         Self::Issue,
         Self::Revoke,
+        Self::GetStatus,
+        Self::Reload,
     ];
 
     /// The method's name, as a label and in logs.
@@ -183,6 +190,8 @@ impl Rpc {
             Self::ListTools => "ListTools",
             Self::Issue => "Issue",
             Self::Revoke => "Revoke",
+            Self::GetStatus => "GetStatus",
+            Self::Reload => "Reload",
         }
     }
 }
@@ -205,6 +214,7 @@ mod tests {
                     Rpc::Execute | Rpc::ExecuteStream | Rpc::ListTools => proposer,
                     Rpc::Check => proposer || confirmer,
                     Rpc::Issue | Rpc::Revoke => confirmer,
+                    Rpc::GetStatus | Rpc::Reload => held(Role::Operator),
                 };
                 assert_eq!(roles.may_call(rpc), wanted, "{roles:?} {rpc:?}");
             }

@@ -73,6 +73,11 @@ codes! {
     UnreadableFile = "UNREADABLE_FILE", false, "A file or directory cannot be read.";
     FileTooLarge = "FILE_TOO_LARGE", false, "A file is larger than 1 MiB.";
     TooManyFiles = "TOO_MANY_FILES", false, "The directory holds too many files, or is nested too deep.";
+    NoTools = "NO_TOOLS", false, "The policy directory holds no tool: empty, not mounted, or the wrong one.";
+    FilesChanging = "FILES_CHANGING", false, "Files changed while they were read, again and again.";
+    RestartNeeded = "RESTART_NEEDED", false, "A field changed that cannot change while the gate runs; of a reload only.";
+    SignerMissing = "SIGNER_MISSING", false, "An audit key is gone that signed records of the journal; of a reload only.";
+    NotDurable = "NOT_DURABLE", false, "The journal cannot record the reload now; of a reload only.";
     NotYaml = "NOT_YAML", false, "A file is not strict YAML: syntax, a name twice, an anchor, an alias, a merge key or a custom tag.";
     NotJson = "NOT_JSON", false, "A schema file is not strict JSON.";
     UnknownKind = "UNKNOWN_KIND", false, "A document is not `toolgate.dev/v1` of kind `Tool`, or `Policy` in `policy.yaml`.";

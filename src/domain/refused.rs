@@ -42,6 +42,8 @@ pub enum Refused {
     NotConfirmable(Reason),
     /// This person may not confirm this call.
     MayNotConfirm,
+    /// Another reload takes its time.
+    ReloadRunning,
     /// A fault inside the gate.
     Internal,
 }
@@ -80,7 +82,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::TenantNotCallers,
@@ -98,6 +100,7 @@ impl Refused {
         Self::PreviewStale,
         Self::NotConfirmable(Reason::CallReplayed),
         Self::MayNotConfirm,
+        Self::ReloadRunning,
         Self::Internal,
     ];
 
@@ -188,6 +191,11 @@ impl Refused {
                 "MAY_NOT_CONFIRM",
                 Code::PermissionDenied,
                 "only the user of the conversation, or a holder of the role that the contract names, may confirm this call",
+            ),
+            Self::ReloadRunning => (
+                "RELOAD_RUNNING",
+                Code::Unavailable,
+                "another reload is running and takes long; ask again once it has ended",
             ),
             Self::Internal => {
                 ("INTERNAL", Code::Internal, "a fault inside the gate; its log has the place")

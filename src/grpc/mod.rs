@@ -2,6 +2,7 @@
 //!
 //! Wire types keep their `proto::` prefix and stop in this room.
 
+mod admin;
 pub mod callers;
 mod confirmations;
 mod from_wire;

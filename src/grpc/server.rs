@@ -10,6 +10,7 @@ use tonic::service::Routes;
 use tonic::transport::Server;
 use tower::util::MapRequestLayer;
 
+use super::admin::AdminService;
 use super::callers::Callers;
 use super::confirmations::ConfirmationsService;
 use super::listeners::{Connections, Listener, remove_if_there};
@@ -17,7 +18,9 @@ use super::refusals::Guarded;
 use super::request_body;
 use super::tool_gate::ToolGateService;
 use crate::gate::Gate;
+use crate::ports::Administration;
 use crate::proto;
+use crate::proto::admin_server::AdminServer;
 use crate::proto::confirmations_server::ConfirmationsServer;
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::metrics::Metrics;
@@ -51,10 +54,11 @@ pub struct Services {
 }
 
 impl Services {
-    /// `ToolGate`, `Confirmations`, health, and reflection in both of its versions.
+    /// `ToolGate`, `Confirmations`, `Admin`, health, and reflection in both of its versions.
     #[must_use]
     pub fn new(
         gate: Arc<Gate>,
+        administration: Arc<dyn Administration>,
         callers: Arc<Callers>,
         metrics: Metrics,
         limits: TransportLimits,
@@ -63,9 +67,12 @@ impl Services {
             .max_decoding_message_size(limits.max_request_bytes);
         let confirmations = ConfirmationsServer::new(ConfirmationsService::new(gate))
             .max_decoding_message_size(limits.max_request_bytes);
+        let admin = AdminServer::new(AdminService::new(administration))
+            .max_decoding_message_size(limits.max_request_bytes);
         let (reporter, health) = tonic_health::server::health_reporter();
         let routes = Routes::new(Guarded::new(service, Arc::clone(&callers), metrics.clone()))
-            .add_service(Guarded::new(confirmations, callers, metrics))
+            .add_service(Guarded::new(confirmations, Arc::clone(&callers), metrics.clone()))
+            .add_service(Guarded::new(admin, callers, metrics))
             .add_service(health)
             .add_service(
                 reflection().build_v1().unwrap_or_else(|_| unreachable!("{DESCRIPTORS_HOLD}")),

@@ -27,7 +27,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 ///
 /// Each takes a registered or checked name, a number, a fixed word, or the text of one of the
 /// gate's own errors; none takes what a model, a user or an upstream wrote.
-pub const FIELDS: [&str; 47] = [
+pub const FIELDS: [&str; 48] = [
     "address",
     "attempt",
     "attempts",
@@ -73,6 +73,7 @@ pub const FIELDS: [&str; 47] = [
     "tool",
     "tool_call_id",
     "trace_id",
+    "trigger",
     "upstream",
     "version",
 ];

@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_sdk::error::OTelSdkError;
@@ -23,7 +24,7 @@ use self::instruments::Instruments;
 pub use self::tools::ToolMetrics;
 use self::tools::ToolRooms;
 use super::readiness::Readiness;
-use crate::domain::audit::Digest;
+use crate::domain::audit::{Digest, ReloadResult};
 use crate::ports::{JournalFault, UpstreamFault};
 
 /// The instruments and their reader. A clone is another handle to the same.
@@ -226,6 +227,24 @@ impl Metrics {
     pub fn ledger_failed(&self, operation: LedgerOperation) {
         let labels = [KeyValue::new("operation", operation.as_str())];
         self.inner.instruments.ledger_failures.add(1, &labels);
+    }
+
+    /// A reload ended like this, at this time.
+    pub fn reloaded(&self, result: ReloadResult, at: Timestamp) {
+        let instruments = &self.inner.instruments;
+        instruments.reloads.add(1, &[KeyValue::new("result", result.as_str())]);
+        let is_good = result != ReloadResult::Failed;
+        instruments.last_reload_successful.record(u64::from(is_good));
+        if is_good {
+            self.loaded_at(at);
+        }
+    }
+
+    /// What is in force was found whole at this time: at the start, or by a reload.
+    #[allow(clippy::cast_precision_loss, reason = "exact to the microsecond for 280 years")]
+    pub fn loaded_at(&self, at: Timestamp) {
+        let seconds = at.as_microsecond() as f64 / 1e6;
+        self.inner.instruments.last_reload_success.record(seconds);
     }
 
     /// Everything as a scrape reads it. Takes time in proportion to the series in use.

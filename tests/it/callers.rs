@@ -19,22 +19,23 @@ use crate::support::running::{
 };
 use prost::Message as _;
 use toolgate::proto::{
-    CheckRequest, ExecuteRequest, ExecuteStreamRequest, IssueRequest, ListToolsRequest,
-    RevokeRequest,
+    CheckRequest, ExecuteRequest, ExecuteStreamRequest, GetStatusRequest, IssueRequest,
+    ListToolsRequest, ReloadRequest, RevokeRequest,
 };
 
 /// Who may call what (semantics, section 9). Written out, not taken from the code under test.
-const MAY: [(Role, &str, [Rpc; 6], [bool; 6]); 4] = [
-    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, true, false, false]),
-    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, false, true, false, true, true]),
-    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 6]),
-    (Role::Operator, OPERATOR, Rpc::ALL, [false; 6]),
+const MAY: [(Role, &str, [Rpc; 8], [bool; 8]); 4] = [
+    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, true, false, false, false, false]),
+    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, false, true, false, true, true, false, false]),
+    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 8]),
+    (Role::Operator, OPERATOR, Rpc::ALL, [false, false, false, false, false, false, true, true]),
 ];
 
 fn path(rpc: Rpc) -> String {
     let service = match rpc {
         Rpc::Execute | Rpc::ExecuteStream | Rpc::Check | Rpc::ListTools => "ToolGate",
         Rpc::Issue | Rpc::Revoke => "Confirmations",
+        Rpc::GetStatus | Rpc::Reload => "Admin",
     };
     format!("/toolgate.v1.{service}/{}", rpc.name())
 }
@@ -58,6 +59,8 @@ fn message(rpc: Rpc) -> Vec<u8> {
             let confirmation_id = "3f1c1e9e-6b1f-4a55-9d0b-0c8f0c6d2a11".to_owned();
             RevokeRequest { context, confirmation_id }.encode_to_vec()
         }
+        Rpc::GetStatus => GetStatusRequest {}.encode_to_vec(),
+        Rpc::Reload => ReloadRequest {}.encode_to_vec(),
     }
 }
 
@@ -66,7 +69,16 @@ fn the_table_is_whole_and_in_the_order_it_is_read() {
     assert_eq!(MAY.map(|(role, ..)| role), Role::ALL);
     assert_eq!(
         Rpc::ALL.map(Rpc::name),
-        ["Execute", "ExecuteStream", "Check", "ListTools", "Issue", "Revoke"]
+        [
+            "Execute",
+            "ExecuteStream",
+            "Check",
+            "ListTools",
+            "Issue",
+            "Revoke",
+            "GetStatus",
+            "Reload",
+        ]
     );
 }
 
@@ -96,9 +108,9 @@ async fn each_role_may_call_its_methods_and_no_other() {
             }
         }
     }
-    // The proposer's Execute, and no other, had an effect.
+    // The proposer's Execute and the operator's Reload, and no other, left anything.
     assert_eq!(world.handler.seen().len(), 1);
-    assert_eq!(world.journal().lines().count(), 2);
+    assert_eq!(world.journal().lines().count(), 3);
     let denied = |rpc: &'static str| {
         let labels = [("code", "PERMISSION_DENIED"), ("reason", "ROLE_MISSING"), ("rpc", rpc)];
         let world = &world;

@@ -209,6 +209,7 @@ fn reflection_shows_each_method_its_own_comment() {
     for (name, methods) in [
         ("tool_gate", &["Execute", "ExecuteStream", "Check", "ListTools"][..]),
         ("confirmations", &["Issue", "Revoke"]),
+        ("admin", &["GetStatus", "Reload"]),
     ] {
         let path = format!("toolgate/v1/{name}.proto");
         let file = served.file.iter().find(|file| file.name() == path).unwrap();

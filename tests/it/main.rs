@@ -30,6 +30,7 @@ mod metrics;
 mod python;
 mod reasons;
 mod recovery;
+mod reload;
 mod restored;
 mod support;
 mod tidy;

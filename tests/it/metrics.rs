@@ -90,6 +90,7 @@ fn fed() -> Metrics {
     metrics.journal_appended(Duration::from_millis(3), 41);
     metrics.journal_failed(JournalFailure::Full);
     metrics.confirmation("issued");
+    metrics.reloaded(toolgate::domain::audit::ReloadResult::Applied, Timestamp::UNIX_EPOCH);
     metrics.ledger_answered(LedgerOperation::Reserve, Duration::from_millis(2));
     metrics.ledger_failed(LedgerOperation::Settle);
     metrics.upstream_failed("documents", UpstreamFault::Status { code: "INTERNAL" });
@@ -102,7 +103,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 15);
+    assert_eq!(shown.len(), 18);
 }
 
 #[test]

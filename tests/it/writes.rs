@@ -5,4 +5,4 @@ mod down;
 mod gone;
 mod recovery;
 mod stage;
-mod wire;
+pub mod wire;

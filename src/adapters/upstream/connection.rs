@@ -48,6 +48,19 @@ pub enum LinkState {
     Failed,
 }
 
+impl LinkState {
+    /// The word in the status.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Connecting => "connecting",
+            Self::Connected => "connected",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// What connecting needs, and what it last said.
 struct Link {
     name: Arc<str>,
@@ -87,6 +100,11 @@ impl Connection {
     /// Where its requests go.
     pub(super) const fn uri(&self) -> &Uri {
         &self.uri
+    }
+
+    /// How it is made.
+    pub(super) fn config(&self) -> &UpstreamConfig {
+        &self.link.config
     }
 
     /// The connection's state at this moment.

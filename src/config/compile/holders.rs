@@ -10,11 +10,16 @@ use super::{
     Shows, TICKET_TTL,
 };
 use crate::config::fields::Fields;
+use crate::config::reads::Place;
 use crate::config::secrets::{Secret, SecretFault};
 use crate::domain::audit::is_key_id;
 use crate::domain::caller::Role;
 use crate::domain::refusal::Code;
 use crate::ports::Durability;
+
+/// Keys of one purpose at once. A reload that replaces all of both purposes must
+/// fit into the smallest queue of the journal, an event each.
+const MAX_KEYS: usize = 8;
 
 /// The audit's part of the configuration.
 pub(super) struct Audit {
@@ -119,6 +124,14 @@ impl Compiler<'_> {
                 "make one with toolgate keygen FILE and add keys: [{id: …, file: FILE}]",
             );
         }
+        if items.len() > MAX_KEYS {
+            self.find(
+                holder.at("keys"),
+                Code::LimitOutOfBounds,
+                format!("there are {} {purpose} keys; at most {MAX_KEYS} are taken", items.len()),
+                "remove those whose tickets, calls and records are over",
+            );
+        }
         let mut keys: Vec<(Arc<str>, Secret)> = Vec::with_capacity(items.len());
         for (pointer, item) in items {
             let Some(fields) = self.fields(item, &pointer, &KEY) else { continue };
@@ -148,7 +161,7 @@ impl Compiler<'_> {
 
     pub(super) fn secret(&mut self, fields: &Fields<'_>, name: &str) -> Option<Secret> {
         let path = fields.required_text(name, &mut self.findings)?;
-        Secret::read(&self.relative(path))
+        Place::read_secret(&self.relative(path), &mut self.reads)
             .map_err(|fault| self.secret_fault(fields.at(name), &fault))
             .ok()
     }

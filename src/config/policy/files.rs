@@ -6,6 +6,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::config::fault::Fault;
+use crate::config::reads;
+use crate::domain::audit::Digest;
 use crate::domain::refusal::{Code, Finding};
 
 /// The most bytes of one file.
@@ -69,6 +71,13 @@ pub(super) fn read(directory: &Path, faults: &mut Vec<Fault>) -> Files {
         }
     }
     files
+}
+
+/// A digest of everything that was read, and of what could not be.
+pub(super) fn print(files: &Files, faults: &[Fault]) -> Digest {
+    let texts = files.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]);
+    let faults = faults.iter().flat_map(|fault| [fault.file.as_str(), fault.problem.as_str()]);
+    reads::print("policy", texts.chain(["faults"]).chain(faults))
 }
 
 pub(super) fn is_yaml(name: &str) -> bool {

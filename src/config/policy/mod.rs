@@ -71,6 +71,7 @@ pub use compile::API_VERSION;
 pub(super) use files::read_file;
 pub use files::{MAX_DEPTH, MAX_FILE_BYTES, MAX_FILES};
 
+use crate::domain::audit::Digest;
 use crate::domain::policy::{PolicyLimits, PolicySnapshot};
 use crate::domain::refusal::{Code, Finding};
 use compile::Scene;
@@ -126,10 +127,34 @@ impl Surroundings {
 ///
 /// Every fault of the directory.
 pub fn load(directory: &Path, surroundings: &Surroundings) -> Result<Loaded, Faults> {
+    load_and_print(directory, surroundings).0
+}
+
+/// What a directory holds now, as [`load_and_print`] prints it.
+pub(super) fn look(directory: &Path) -> Digest {
     let mut faults = Vec::new();
-    let mut warnings = Vec::new();
     let files = files::read(directory, &mut faults);
-    let schemas = SchemaFiles::new(&files);
+    files::print(&files, &faults)
+}
+
+/// Loads a policy directory, and gives a digest of everything that was read for it.
+pub(super) fn load_and_print(
+    directory: &Path,
+    surroundings: &Surroundings,
+) -> (Result<Loaded, Faults>, Digest) {
+    let mut faults = Vec::new();
+    let files = files::read(directory, &mut faults);
+    let print = files::print(&files, &faults);
+    (compile_files(&files, faults, surroundings), print)
+}
+
+fn compile_files(
+    files: &files::Files,
+    mut faults: Vec<Fault>,
+    surroundings: &Surroundings,
+) -> Result<Loaded, Faults> {
+    let mut warnings = Vec::new();
+    let schemas = SchemaFiles::new(files);
     let mut limits = PolicyLimits::default();
     let mut contracts = Vec::new();
     let mut names = BTreeMap::new();
@@ -153,6 +178,11 @@ pub fn load(directory: &Path, surroundings: &Surroundings) -> Result<Loaded, Fau
                 contracts.extend(compile::contract(&scene, document, &mut faults, &mut warnings));
             }
         }
+    }
+    if contracts.is_empty() && faults.is_empty() {
+        let problem = "there is no tool: no file holds a document of kind Tool";
+        let mend = "mount or copy the contracts here; a gate without any is of no use, and mostly a mistake";
+        faults.push(Fault::new("", Finding::new("", Code::NoTools, problem, mend)));
     }
     if let Some(faults) = Faults::collect(faults) {
         return Err(faults);

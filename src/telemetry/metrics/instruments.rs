@@ -13,7 +13,7 @@ use opentelemetry::metrics::{
 use opentelemetry_sdk::metrics::{Instrument, Stream};
 
 use super::JournalFailure;
-use crate::domain::audit::Digest;
+use crate::domain::audit::{Digest, ReloadResult};
 use crate::telemetry::readiness::Readiness;
 
 pub(super) struct Instruments {
@@ -30,6 +30,9 @@ pub(super) struct Instruments {
     pub(super) confirmations: Counter<u64>,
     pub(super) ledger_duration: Histogram<f64>,
     pub(super) ledger_failures: Counter<u64>,
+    pub(super) reloads: Counter<u64>,
+    pub(super) last_reload_successful: BoundGauge<u64>,
+    pub(super) last_reload_success: BoundGauge<f64>,
 }
 
 const TOOL_CALLS: &str = "toolgate_tool_calls";
@@ -120,6 +123,21 @@ impl Instruments {
                 .u64_counter("toolgate_ledger_failures")
                 .with_description("Operations that the ledger did not answer.")
                 .build(),
+            reloads: meter
+                .u64_counter("toolgate_reloads")
+                .with_description("Reloads of configuration and policy, by what came of them.")
+                .build(),
+            last_reload_successful: meter
+                .u64_gauge("toolgate_last_reload_successful")
+                .with_description("1 unless the last reload failed.")
+                .build()
+                .bind(&[]),
+            last_reload_success: meter
+                .f64_gauge("toolgate_last_reload_success_timestamp")
+                .with_unit("s")
+                .with_description("When what is in force was last found whole, in Unix time.")
+                .build()
+                .bind(&[]),
         };
         instruments.show_zeros();
         instruments
@@ -129,6 +147,10 @@ impl Instruments {
     fn show_zeros(&self) {
         self.shed.add(0);
         self.in_flight.add(0);
+        self.last_reload_successful.record(1);
+        for result in ReloadResult::ALL {
+            self.reloads.add(0, &[KeyValue::new("result", result.as_str())]);
+        }
         for failure in JournalFailure::ALL {
             self.journal_failures.add(0, &[KeyValue::new("kind", failure.as_str())]);
         }

@@ -75,8 +75,11 @@ impl Process {
     }
 
     pub fn terminate(&self) {
-        let id = Pid::from_child(&self.child);
-        kill_process(id, Signal::TERM).unwrap();
+        self.signal(Signal::TERM);
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// kill -9, and waits for the end.

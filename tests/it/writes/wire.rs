@@ -25,16 +25,16 @@ use crate::support::running::{
 
 /// Both sides of a confirmation, on one connection.
 #[derive(Clone)]
-struct Sides {
+pub struct Sides {
     channel: Channel,
 }
 
 impl Sides {
-    const fn new(channel: Channel) -> Self {
+    pub const fn new(channel: Channel) -> Self {
         Self { channel }
     }
 
-    async fn check(&self, context: CallContext, call: ToolCall) -> CheckVerdict {
+    pub async fn check(&self, context: CallContext, call: ToolCall) -> CheckVerdict {
         let message = CheckRequest { context: Some(context), calls: vec![call] };
         let request = with_bearer(Request::new(message), CONFIRMER);
         let answer = ToolGateClient::new(self.channel.clone()).check(request).await.unwrap();
@@ -42,7 +42,7 @@ impl Sides {
     }
 
     /// What a confirmation page sends once the user of the conversation has agreed.
-    async fn request(&self, context: CallContext, call: ToolCall) -> IssueRequest {
+    pub async fn request(&self, context: CallContext, call: ToolCall) -> IssueRequest {
         let preview = self.check(context.clone(), call.clone()).await.preview.unwrap();
         IssueRequest {
             confirming_user_id: context.user_id.clone(),
@@ -55,13 +55,13 @@ impl Sides {
         }
     }
 
-    async fn issue(&self, message: IssueRequest) -> Result<IssueResponse, Status> {
+    pub async fn issue(&self, message: IssueRequest) -> Result<IssueResponse, Status> {
         let request = with_bearer(Request::new(message), CONFIRMER);
         let answer = ConfirmationsClient::new(self.channel.clone()).issue(request).await;
         answer.map(tonic::Response::into_inner)
     }
 
-    async fn revoke(&self, confirmation_id: &str) -> Result<RevokeResponse, Status> {
+    pub async fn revoke(&self, confirmation_id: &str) -> Result<RevokeResponse, Status> {
         let confirmation_id = confirmation_id.to_owned();
         let message = RevokeRequest { context: Some(context()), confirmation_id };
         let request = with_bearer(Request::new(message), CONFIRMER);
@@ -70,34 +70,34 @@ impl Sides {
     }
 
     /// Preview and ticket: the call as the user has confirmed it, and the ticket's id.
-    async fn confirm(&self, call: ToolCall) -> (ToolCall, String) {
+    pub async fn confirm(&self, call: ToolCall) -> (ToolCall, String) {
         let request = self.request(context(), call.clone()).await;
         let issued = self.issue(request).await.unwrap();
         let id = issued.claims.unwrap().confirmation_id;
         (ToolCall { confirmation_ticket: issued.ticket, ..call }, id)
     }
 
-    async fn execute_in(&self, context: CallContext, calls: Vec<ToolCall>) -> ExecuteResponse {
+    pub async fn execute_in(&self, context: CallContext, calls: Vec<ToolCall>) -> ExecuteResponse {
         let mode = BatchMode::Continue.into();
         let message = ExecuteRequest { context: Some(context), calls, mode };
         let request = with_bearer(Request::new(message), PROPOSER);
         ToolGateClient::new(self.channel.clone()).execute(request).await.unwrap().into_inner()
     }
 
-    async fn execute(&self, call: &ToolCall) -> ToolResult {
+    pub async fn execute(&self, call: &ToolCall) -> ToolResult {
         self.execute_in(context(), vec![call.clone()]).await.results.remove(0)
     }
 
-    async fn reason(&self, call: &ToolCall) -> Reason {
+    pub async fn reason(&self, call: &ToolCall) -> Reason {
         self.execute(call).await.reason()
     }
 }
 
-fn sides(world: &World) -> Sides {
+pub fn sides(world: &World) -> Sides {
     Sides::new(world.channel.clone())
 }
 
-fn draft(id: &str, text: &str) -> ToolCall {
+pub fn draft(id: &str, text: &str) -> ToolCall {
     call(id, "draft", &format!(r#"{{"text": "{text}"}}"#))
 }
 
