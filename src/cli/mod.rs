@@ -1,13 +1,14 @@
 //! The command line: one file a subcommand.
 //!
 //! Exit codes: 0 done, 1 the answer is no (a fault found, a case that disagrees,
-//! a gate that cannot start), 2 wrong usage.
+//! a gate that cannot start), 2 wrong usage; `diff` answers as diff does.
 
 pub mod check;
 pub mod client;
 pub mod confirm;
 pub mod conform;
 pub mod demo;
+pub mod diff;
 pub mod keygen;
 pub mod ledger;
 pub mod reload;
@@ -48,6 +49,8 @@ enum Command {
     Reload(reload::Reload),
     /// Print every fault of a configuration and its policy
     Check(check::Check),
+    /// Say what another policy would change for callers
+    Diff(diff::Diff),
     /// Write new secret files, readable by their owner alone
     Keygen(keygen::Keygen),
     /// Look after the ledger of a stopped gate
@@ -77,6 +80,7 @@ impl Cli {
             Command::Status(status) => status.run(),
             Command::Reload(reload) => reload.run(),
             Command::Check(check) => check.run(),
+            Command::Diff(diff) => return diff.run(),
             Command::Keygen(keygen) => keygen.run(),
             Command::Ledger(ledger) => ledger.run(),
             Command::Ticket(ticket) => ticket.run(),

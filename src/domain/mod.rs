@@ -17,6 +17,7 @@ pub mod identity;
 pub mod json;
 pub mod keyed;
 pub mod policy;
+pub mod policy_diff;
 pub mod prompt;
 pub mod proposal;
 pub mod reason;

@@ -19,6 +19,7 @@ mod configuration;
 mod contracts;
 mod crash;
 mod dialect;
+mod diff;
 mod docs;
 mod drain;
 mod grpc;

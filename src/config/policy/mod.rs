@@ -130,6 +130,22 @@ pub fn load(directory: &Path, surroundings: &Surroundings) -> Result<Loaded, Fau
     load_and_print(directory, surroundings).0
 }
 
+/// Loads a policy directory by itself, away from a process: every upstream that
+/// a tool names counts as registered, and data as persistent. Blocks.
+///
+/// # Errors
+///
+/// Every other fault of the directory.
+pub fn load_alone(directory: &Path) -> Result<Loaded, Faults> {
+    let files = files::read(directory, &mut Vec::new());
+    let texts = files.iter().filter(|(file, _)| files::is_yaml(file));
+    let documents = texts.filter_map(|(_, text)| document::parse_yaml(text).ok()).flatten();
+    let upstreams = documents
+        .filter_map(|document| document.get("upstream")?.as_str().map(str::to_owned))
+        .collect();
+    load(directory, &Surroundings { upstreams, persistent: true, ..Surroundings::default() })
+}
+
 /// What a directory holds now, as [`load_and_print`] prints it.
 pub(super) fn look(directory: &Path) -> Digest {
     let mut faults = Vec::new();

@@ -265,3 +265,23 @@ fn a_directory_without_a_tool_does_not_start() {
     fs::copy(policies.directory.path().join("a/policy.yaml"), empty.join("policy.yaml")).unwrap();
     assert_eq!(toolgate::config::load(&file).unwrap_err().as_slice()[0].code.name(), "NO_TOOLS");
 }
+
+/// What nobody could look up afterwards does not come into force.
+#[tokio::test]
+async fn without_a_journal_that_works_nothing_is_put_in_force() {
+    let policies = Policies::new();
+    let world = World::start_with(policies.options()).await;
+    let before = tools(&world).await;
+    // The journal's directory is gone: the next segment cannot be made.
+    let segments = world.directory.path().join("data/journal/segments");
+    fs::remove_dir_all(&segments).unwrap();
+    crate::support::running::until("the journal is down", async || {
+        let call = vec![call("c1", "common", "{}")];
+        drop(world.client.clone().execute(execute(call)).await);
+        !status(&world.channel).await.journal_ready
+    })
+    .await;
+    policies.switch("b");
+    failed(&world, &["NOT_DURABLE"]).await;
+    assert_eq!(tools(&world).await, before);
+}
