@@ -31,6 +31,9 @@ pub(super) enum Output {
     Json,
 }
 
+/// More than the status of the largest policy.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
+
 impl Status {
     /// Whether the gate is ready, once its status is printed.
     ///
@@ -41,7 +44,10 @@ impl Status {
         let status = runtime()?.block_on(async {
             let gate = self.gate.connect().await?;
             let request = gate.request(GetStatusRequest {});
-            let answer = AdminClient::new(gate.channel()).get_status(request).await;
+            // A status names every contract, of which there may be many thousands.
+            let mut client =
+                AdminClient::new(gate.channel()).max_decoding_message_size(MAX_ANSWER_BYTES);
+            let answer = client.get_status(request).await;
             answer.map(tonic::Response::into_inner).map_err(told)
         })?;
         let mut out = io::stdout().lock();

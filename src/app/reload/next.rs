@@ -40,7 +40,11 @@ impl Next {
         let name = config.source.file.to_string_lossy().into_owned();
         let fault = |finding| Fault::new(&name, finding);
         let mut findings = restart_needed(&turn.source.document, &config.source.document);
-        findings.extend(changed_callers(&turn.caller_secrets, &caller_secrets(&config.callers)));
+        if !findings.iter().any(|finding| finding.pointer == "/callers") {
+            // Their files may have changed where the list has not.
+            findings
+                .extend(changed_callers(&turn.caller_secrets, &caller_secrets(&config.callers)));
+        }
         let confirmation = config.confirmation.as_ref().map(|terms| &terms.secrets);
         let keys_fault = |keys: crate::domain::ticket::KeysFault| {
             let mend = "give every key an id of its own";
@@ -136,7 +140,7 @@ fn changed_callers(before: &[Digest], after: &[Digest]) -> Option<Finding> {
         Finding::new(
             "/callers",
             Code::RestartNeeded,
-            "a caller's secret or role has changed, and cannot change while the gate runs",
+            "a caller's secret has changed, and cannot change while the gate runs",
             "restart the gate, or put back what was there",
         )
     })

@@ -8,7 +8,8 @@ use tonic::Request;
 use tonic::transport::Channel;
 use toolgate::proto::tool_gate_client::ToolGateClient;
 use toolgate::proto::{
-    BatchMode, CheckRequest, ExecuteRequest, ListToolsRequest, Outcome, Reason, ToolCall,
+    BatchMode, CheckRequest, ExecuteRequest, ExecuteStreamRequest, ListToolsRequest, Outcome,
+    Reason, ToolCall,
 };
 
 use super::{Policies, reload, tools};
@@ -46,15 +47,16 @@ async fn no_call_fails_and_none_sees_two_policies() {
     let both = Arc::new([a, b]);
 
     let stop = Arc::new(AtomicBool::new(false));
-    let readers: Vec<_> = (0..6)
+    let readers: Vec<_> = (0..8)
         .map(|kind| {
             let (channel, both, stop) = (world.channel.clone(), both.clone(), stop.clone());
             tokio::spawn(async move {
                 let mut seen = BTreeSet::new();
                 while !stop.load(Ordering::SeqCst) || seen.len() < 2 {
-                    seen.insert(match kind % 3 {
+                    seen.insert(match kind % 4 {
                         0 => list(&channel, &both).await,
                         1 => check(&channel, &both).await,
+                        2 => stream(&channel, &both).await,
                         _ => run(&channel, &both).await,
                     });
                 }
@@ -128,4 +130,30 @@ async fn run(channel: &Channel, both: &[Known; 2]) -> String {
         assert!(event.sequence > 0, "it is in the journal");
     }
     answer.policy_digest
+}
+
+/// The steps of a batch, all of which must have been told: there was room for them.
+async fn stream(channel: &Channel, both: &[Known; 2]) -> String {
+    use toolgate::proto::execute_stream_response::Step;
+    let message = ExecuteStreamRequest {
+        context: Some(context()),
+        calls: calls(),
+        mode: BatchMode::Continue.into(),
+    };
+    let request = with_bearer(Request::new(message), PROPOSER);
+    let answer = ToolGateClient::new(channel.clone()).execute_stream(request).await.unwrap();
+    let mut steps = answer.into_inner();
+    let (mut digests, mut outcomes) = (Vec::new(), Vec::new());
+    while let Some(answer) = steps.message().await.unwrap() {
+        match answer.step.unwrap() {
+            Step::Event(event) => digests.push(event.policy_digest),
+            Step::Result(result) => outcomes.push(result.result.unwrap().outcome()),
+        }
+    }
+    assert_eq!(digests.len(), 6);
+    assert!(digests.iter().all(|digest| *digest == digests[0]));
+    let one = known(both, &digests[0]);
+    let runs = |runs| if runs { Outcome::Success } else { Outcome::Validation };
+    assert_eq!(outcomes, [runs(true), runs(one.name == "a"), runs(one.name == "b")]);
+    digests.swap_remove(0)
 }
