@@ -136,17 +136,14 @@ impl Callers {
         headers: &HeaderMap,
         peer: Option<&Peer>,
     ) -> Result<Arc<Caller>, Nobody> {
-        let ways =
-            peer.map_or(Ways { process: false, certificate: false, ..Ways::ALL }, |peer| peer.ways);
-        let by_connection = match peer {
-            Some(peer) => self.by_connection(peer)?,
-            None => Connected::Nothing,
-        };
+        // What came through no listener has no way in.
+        let peer = peer.ok_or(Nobody::WayClosed)?;
+        let by_connection = self.by_connection(peer)?;
         let mut entries = headers.get_all(AUTHORIZATION).iter();
         let by_secret = match (entries.next(), entries.next()) {
             (None, _) => None,
             (Some(_), Some(_)) => return Err(Nobody::Repeated),
-            (Some(_), None) if !ways.secret => return Err(Nobody::WayClosed),
+            (Some(_), None) if !peer.ways.secret => return Err(Nobody::WayClosed),
             (Some(entry), None) => Some(self.by_secret(entry.as_bytes())?),
         };
         match (by_secret, by_connection) {
@@ -235,6 +232,33 @@ pub(super) fn context_for(
 }
 
 impl Nobody {
+    /// Every cause.
+    pub const ALL: [Self; 8] = [
+        Self::Missing,
+        Self::Repeated,
+        Self::Malformed,
+        Self::UnknownSecret,
+        Self::UnknownProcess,
+        Self::UnknownCertificate,
+        Self::Conflict,
+        Self::WayClosed,
+    ];
+
+    /// The label in metrics.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Repeated => "repeated",
+            Self::Malformed => "malformed",
+            Self::UnknownSecret => "unknown_secret",
+            Self::UnknownProcess => "unknown_process",
+            Self::UnknownCertificate => "unknown_certificate",
+            Self::Conflict => "conflict",
+            Self::WayClosed => "way_closed",
+        }
+    }
+
     /// The word in logs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

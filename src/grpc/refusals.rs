@@ -60,6 +60,7 @@ where
         let caller =
             self.callers.authenticate(request.headers(), request.extensions().get::<Peer>());
         let caller = caller.map_err(|nobody| {
+            metrics.nobody_recognised(nobody.label());
             tracing::warn!(rpc, fault = nobody.as_str(), "nobody was recognised");
             Refused::Unauthenticated
         });

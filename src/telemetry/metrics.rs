@@ -171,6 +171,11 @@ impl Metrics {
         );
     }
 
+    /// The sender of a request was not recognised. `cause` is from a fixed table.
+    pub fn nobody_recognised(&self, cause: &'static str) {
+        self.inner.instruments.unrecognised.add(1, &[KeyValue::new("cause", cause)]);
+    }
+
     /// A request was turned away because too many were in flight.
     pub fn request_shed(&self) {
         self.inner.instruments.shed.add(1);

@@ -93,6 +93,8 @@ fn fed() -> Metrics {
     metrics.reloaded(toolgate::domain::audit::ReloadResult::Applied, Timestamp::UNIX_EPOCH);
     metrics.ledger_answered(LedgerOperation::Reserve, Duration::from_millis(2));
     metrics.ledger_failed(LedgerOperation::Settle);
+    metrics.nobody_recognised("missing");
+    metrics.tls_reloaded(true);
     metrics.upstream_failed("documents", UpstreamFault::Status { code: "INTERNAL" });
     metrics.tools(["order.lookup"]).completed(&millis("order.lookup", Reason::Ok, 82));
     metrics
@@ -103,7 +105,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 18);
+    assert_eq!(shown.len(), 20);
 }
 
 #[test]

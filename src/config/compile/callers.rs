@@ -11,8 +11,11 @@ use crate::config::secrets::Secret;
 use crate::domain::caller::{Caller, Role, Roles, Tenants};
 use crate::domain::identity::San;
 use crate::domain::proposal::is_context_text;
-use crate::domain::refusal::Code;
+use crate::domain::refusal::{Code, Finding};
 use crate::grpc::callers::ProcessMatch;
+
+/// The number that a process of a user seems to have whom this user namespace does not know.
+const OVERFLOW_ID: u64 = 65_534;
 
 /// A caller and what it shows.
 #[derive(Debug)]
@@ -213,6 +216,14 @@ impl Compiler<'_> {
         let mut id = |name: &str| {
             fields.get(name)?;
             let id = fields.number(name, 0, 0..=u64::from(u32::MAX) - 1, &mut self.findings);
+            if id == OVERFLOW_ID {
+                self.findings.push(Finding::new(
+                    fields.at(name),
+                    Code::InvalidValue,
+                    "whoever the gate's user namespace does not know has this number",
+                    "run the caller under a number of its own",
+                ));
+            }
             u32::try_from(id).ok()
         };
         let process = ProcessMatch { uid: id("uid"), gid: id("gid") };

@@ -20,6 +20,7 @@ pub(super) struct Instruments {
     pub(super) tool_calls: Counter<u64>,
     pub(super) tool_duration: Histogram<f64>,
     pub(super) refused: Counter<u64>,
+    pub(super) unrecognised: Counter<u64>,
     pub(super) shed: BoundCounter<u64>,
     pub(super) tls_reloads: Counter<u64>,
     pub(super) in_flight: BoundUpDownCounter<i64>,
@@ -72,6 +73,10 @@ impl Instruments {
             refused: meter
                 .u64_counter("toolgate_requests_refused")
                 .with_description("Requests answered with a gRPC status other than OK.")
+                .build(),
+            unrecognised: meter
+                .u64_counter("toolgate_callers_unrecognised")
+                .with_description("Requests whose sender was not recognised, by why not.")
                 .build(),
             shed: meter
                 .u64_counter("toolgate_requests_shed")

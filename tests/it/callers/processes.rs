@@ -16,7 +16,8 @@ use crate::support::running::{
     AUDITOR, Options, PROPOSER, call, channel, context, execute, with_bearer, write_config,
 };
 
-const NOBODY: u32 = 65_534;
+/// A user of no other process here.
+const NOBODY: u32 = 41_001;
 
 /// Listeners and callers in the place of what [`write_config`] writes.
 fn configure(directory: &std::path::Path, listeners: &str, callers: &str) -> std::path::PathBuf {
@@ -160,4 +161,32 @@ async fn self_confirmation_is_refused_with_the_line_that_would_allow_it() {
     fs::write(&file, format!("{text}\nallow_self_confirmation: ' '\n")).unwrap();
     let faults = config::load(&file).unwrap_err().to_string();
     assert!(faults.contains("/allow_self_confirmation"), "a blank is no reason: {faults}");
+}
+
+/// In a user namespace every user that it does not know seems to be this one.
+#[tokio::test]
+async fn a_number_that_many_users_have_is_no_caller() {
+    let directory = tempfile::tempdir().unwrap();
+    for (id, is_taken) in [("uid: 65534", false), ("gid: 65534", false), ("uid: 65533", true)] {
+        let callers = format!("- {{role: proposer, process: {{{id}}}}}");
+        let file = configure(directory.path(), "[unix:gate.sock]", &callers);
+        let faults = config::load(&file).err().map(|faults| faults.to_string());
+        assert_eq!(faults.is_none(), is_taken, "{id}: {faults:?}");
+        let place = format!("/callers/4/process/{}: INVALID_VALUE", &id[..3]);
+        assert!(faults.is_none_or(|faults| faults.contains(&place)), "{id}");
+    }
+}
+
+#[test]
+fn what_came_through_no_listener_is_nobodys_whatever_it_shows() {
+    use toolgate::domain::caller::{Caller, Role, Tenants};
+    use toolgate::grpc::callers::{Callers, Identity, Nobody, Peer, Ways};
+    let mut callers = Callers::default();
+    let roles = [Role::Proposer].into_iter().collect();
+    callers.add_secret(b"a-secret-of-a-test", Caller { roles, tenants: Tenants::All });
+    let mut headers = http::HeaderMap::new();
+    headers.insert("authorization", "Bearer a-secret-of-a-test".parse().unwrap());
+    assert_eq!(callers.authenticate(&headers, None), Err(Nobody::WayClosed));
+    let peer = Peer { ways: Ways::ALL, identity: Identity::Unknown };
+    assert!(callers.authenticate(&headers, Some(&peer)).is_ok());
 }
