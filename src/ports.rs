@@ -3,6 +3,7 @@
 //! Adapters implement these; tests put fakes behind them.
 
 mod administration;
+mod audit_log;
 mod ledger;
 
 use async_trait::async_trait;
@@ -16,6 +17,7 @@ pub use administration::{
     Administration, GateStatus, JournalStatus, KeyStatus, LedgerStatus, ReloadReport,
     UpstreamStatus,
 };
+pub use audit_log::{AuditLog, AuditReader, Step, Unreadable};
 pub use ledger::{Ledger, LedgerFault, ReserveFault, Revocation, Revoked, Settlement};
 
 /// The wall clock. Waiting and measuring use the runtime's monotonic time.

@@ -75,7 +75,7 @@ impl Directory {
         self.segments().join("new.tmp")
     }
 
-    fn segment(&self, first_sequence: u64) -> PathBuf {
+    pub(super) fn segment(&self, first_sequence: u64) -> PathBuf {
         self.segments().join(format!("{first_sequence:020}.jsonl"))
     }
 

@@ -18,6 +18,7 @@ mod error;
 mod keyring;
 mod manifest;
 mod queue;
+mod reader;
 mod recovery;
 mod segments;
 #[cfg(test)]
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use tokio::sync::watch;
 
 pub use error::OpenError;
 
@@ -38,6 +40,7 @@ use self::disk::{Directory, Disk};
 use self::keyring::Keyring;
 use self::manifest::Manifest;
 use self::queue::Queue;
+use self::reader::Readers;
 use self::segments::{Limits, Segments};
 use self::writer::{BackOff, Writer};
 use crate::adapters::lock::{Lock, LockFault};
@@ -46,7 +49,7 @@ use crate::domain::audit::{
 };
 use crate::domain::generation::Generation;
 use crate::failpoint::failpoint;
-use crate::ports::{Durability, Journal, JournalFault};
+use crate::ports::{AuditLog, AuditReader, Durability, Journal, JournalFault};
 
 /// How a journal is opened.
 #[derive(Debug, Clone)]
@@ -75,6 +78,7 @@ pub struct JournalFiles {
     manifest: Mutex<Manifest>,
     keyring: Arc<Keyring>,
     ended: Mutex<mpsc::Receiver<()>>,
+    readers: Readers,
 }
 
 /// What was found when a journal was opened.
@@ -255,7 +259,9 @@ impl JournalFiles {
             unsynced_bytes: pace.unsynced_bytes,
             unsynced_time: pace.unsynced_time,
         };
-        let segments = Segments::new(disk, limits, head.sequence + 1, last);
+        let segments =
+            Segments::new(disk, limits, head.sequence + 1, last, replay.published.into());
+        let (readable, readers) = watch::channel(segments.readable());
         let queue = Arc::new(Queue::new(options.queue_events));
         let stats = Arc::new(Mutex::new(JournalStats::at(head)));
         let signers = replay.chain.signers().to_vec();
@@ -266,6 +272,7 @@ impl JournalFiles {
             replay.chain,
             segments,
             Arc::clone(&stats),
+            readable,
             pace.back_off,
         );
         let ended =
@@ -282,6 +289,7 @@ impl JournalFiles {
         let journal = Self {
             queue,
             stats,
+            readers: Readers::new(manifest.journal_id(), directory.clone(), readers),
             journal_id: manifest.journal_id(),
             directory,
             manifest: Mutex::new(manifest),
@@ -312,6 +320,20 @@ impl Journal for JournalFiles {
 
     fn is_ready(&self) -> bool {
         self.queue.is_ready()
+    }
+}
+
+impl AuditLog for JournalFiles {
+    fn id(&self) -> &Arc<str> {
+        &self.journal_id
+    }
+
+    fn head(&self) -> u64 {
+        self.readers.head()
+    }
+
+    fn read_from(&self, sequence: u64) -> Box<dyn AuditReader> {
+        Box::new(self.readers.read_from(sequence))
     }
 }
 

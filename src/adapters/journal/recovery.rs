@@ -24,6 +24,8 @@ pub(super) struct Replay {
     pub(super) chain: Chain,
     pub(super) pairs: OpenPairs,
     pub(super) cuts: Vec<Cut>,
+    /// The first sequence of each segment, in order.
+    pub(super) published: Vec<u64>,
     /// The last segment and its length after the cuts.
     pub(super) last: Option<(Segment, u64)>,
 }
@@ -44,7 +46,8 @@ pub(super) fn replay(
     watched: HashSet<CallName>,
 ) -> Result<Replay, OpenError> {
     let pairs = OpenPairs::watching(watched);
-    let mut replay = Replay { chain, pairs, cuts: Vec::new(), last: None };
+    let published = segments.iter().map(|segment| segment.first_sequence).collect();
+    let mut replay = Replay { chain, pairs, cuts: Vec::new(), published, last: None };
     // The furthest record seen, counting leftovers.
     let mut reached = 0;
     for (number, segment) in segments.iter().enumerate() {

@@ -9,9 +9,11 @@
 //! disk, and the chain never holds two records of one sequence.
 
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::disk::{Disk, SegmentFile};
+use super::reader::Readable;
 use crate::failpoint::failpoint;
 
 /// Bounds of what a lost machine may lose, and of what is kept in memory for it.
@@ -42,15 +44,18 @@ pub(super) struct Segments {
     written: usize,
     unsynced_since: Option<Instant>,
     syncs: u64,
+    /// The first sequence of every segment that has its name durably, in order.
+    published: Arc<[u64]>,
 }
 
 impl Segments {
-    /// Goes on in a synced file of this length, or in a new one.
+    /// Goes on in a synced file of this length, or in a new one, after the published ones.
     pub(super) fn new(
         disk: Box<dyn Disk>,
         limits: Limits,
         next_sequence: u64,
         last: Option<(Box<dyn SegmentFile>, u64)>,
+        published: Arc<[u64]>,
     ) -> Self {
         let (file, synced_bytes) = match last {
             Some((file, len)) if len < limits.segment_bytes => (Some(file), len),
@@ -68,7 +73,13 @@ impl Segments {
             written: 0,
             unsynced_since: None,
             syncs: 0,
+            published,
         }
+    }
+
+    /// What readers may read: synced records, each in the newest segment that starts before it.
+    pub(super) fn readable(&self) -> Readable {
+        Readable { head: self.first_unsynced - 1, segments: Arc::clone(&self.published) }
     }
 
     /// Where signed lines are put before a commit.
@@ -145,6 +156,9 @@ impl Segments {
         file.write_all(&self.unsynced)?;
         file.sync()?;
         self.disk.publish(self.first_unsynced)?;
+        // One that stood there already, empty, was replaced.
+        let before = self.published.iter().copied().filter(|first| *first < self.first_unsynced);
+        self.published = before.chain([self.first_unsynced]).collect();
         if let Some((mut failed, good)) = self.failed.take() {
             // Where this fails too, the next start of the gate does it.
             let _ = failed.cut(good);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod faulty_disk;
+mod reading;
 
 use std::io;
 use std::path::Path;

@@ -5,9 +5,12 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use std::{io, thread};
 
+use tokio::sync::watch;
+
 use super::JournalStats;
 use super::keyring::Keyring;
 use super::queue::{Answer, Queue, Request, Until, Woken};
+use super::reader::Readable;
 use super::segments::Segments;
 use crate::adapters::lock::Lock;
 use crate::domain::audit::{Chain, Stamp};
@@ -32,6 +35,7 @@ pub(super) struct Writer {
     chain: Chain,
     segments: Segments,
     stats: Arc<Mutex<JournalStats>>,
+    readable: watch::Sender<Readable>,
     back_off: BackOff,
     /// Failures since the last success.
     failures: u32,
@@ -56,6 +60,7 @@ impl Writer {
         chain: Chain,
         segments: Segments,
         stats: Arc<Mutex<JournalStats>>,
+        readable: watch::Sender<Readable>,
         back_off: BackOff,
     ) -> Self {
         Self {
@@ -64,6 +69,7 @@ impl Writer {
             chain,
             segments,
             stats,
+            readable,
             back_off,
             failures: 0,
             pending: (0, 0),
@@ -146,6 +152,13 @@ impl Writer {
             stats.syncs = self.segments.syncs();
         }
         self.queue.settle(ticket, events);
+        // Readers wake only for what has become durable.
+        let readable = self.segments.readable();
+        self.readable.send_if_modified(|known| {
+            let moved = *known != readable;
+            *known = readable;
+            moved
+        });
         if self.failures > 0 {
             tracing::info!(attempts = self.failures, "the journal works again");
         }
