@@ -16,7 +16,7 @@ const FILES: [&str; 6] = [
 ];
 
 /// Services that this version serves; each has a file of its own.
-const SERVED: [&str; 3] = ["ToolGate", "Confirmations", "Admin"];
+const SERVED: [&str; 4] = ["ToolGate", "Confirmations", "Audit", "Admin"];
 
 /// Methods of `ToolGate` that are in the contract, but not served by this version: reflection must not offer them.
 const NOT_SERVED: [&str; 1] = ["GetCall"];

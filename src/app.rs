@@ -28,10 +28,13 @@ use crate::domain::audit::Digest;
 use crate::domain::authorisation::Confirmations;
 use crate::domain::ticket::KeysFault;
 use crate::gate::{Gate, GateOptions, Ports, Recorder};
+use crate::grpc::audit::AuditOptions;
 use crate::grpc::listeners::Listener;
 use crate::grpc::server::Services;
 use crate::grpc::tls::{Tls, TlsFault};
-use crate::ports::{Clock, Journal, Ledger, Upstream};
+use crate::ports::{AuditLog, Clock, Journal, Ledger, Upstream};
+use crate::proto::audit_server::AuditServer;
+use crate::proto::confirmations_server::ConfirmationsServer;
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::admin;
 use crate::telemetry::metrics::{Metrics, MetricsError};
@@ -164,14 +167,20 @@ impl Running {
             &journal,
         );
         let callers = Arc::new(callers(&config.callers));
+        let stop_serving = CancellationToken::new();
+        let audit = AuditOptions {
+            log: Arc::clone(&journal) as Arc<dyn AuditLog>,
+            watchers: config.watchers,
+            ended: stop_serving.clone(),
+        };
         let (services, health) = Services::new(
             Arc::clone(&gate),
             Arc::new(reloader.clone()),
             callers,
+            audit,
             metrics.clone(),
             config.transport,
         );
-        let stop_serving = CancellationToken::new();
         let stop_admin = CancellationToken::new();
         let mut servers = JoinSet::new();
         for listener in listeners {
@@ -348,10 +357,13 @@ async fn follow_readiness(health: HealthReporter, readiness: Readiness) {
     }
 }
 
-/// Of the service, and of the server as a whole, which a probe without a name asks for.
+/// Of each service, and of the server as a whole, which a probe without a name asks for.
 async fn tell_health(health: &HealthReporter, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
-    for service in [<ToolGateServer<()> as NamedService>::NAME, ""] {
+    let tool_gate = <ToolGateServer<()> as NamedService>::NAME;
+    let confirmations = <ConfirmationsServer<()> as NamedService>::NAME;
+    let audit = <AuditServer<()> as NamedService>::NAME;
+    for service in [tool_gate, confirmations, audit, ""] {
         health.set_service_status(service, status).await;
     }
 }

@@ -78,13 +78,14 @@ const CALLER: [&str; 6] = ["role", "roles", "tenants", "secret_file", "process",
 const PROCESS: [&str; 2] = ["uid", "gid"];
 const CERTIFICATE: [&str; 2] = ["spiffe", "dns"];
 const UPSTREAM: [&str; 2] = ["endpoint", "connect_timeout"];
-const LIMITS: [&str; 7] = [
+const LIMITS: [&str; 8] = [
     "in_flight",
     "max_request_bytes",
     "max_connections",
     "max_connection_age",
     "max_streams_per_connection",
     "journal_queue_events",
+    "watchers",
     "drain",
 ];
 const RELOAD: [&str; 1] = ["poll"];
@@ -121,6 +122,8 @@ pub struct Config {
     pub in_flight: usize,
     /// Events that may wait for the journal's writer.
     pub journal_queue_events: usize,
+    /// Streams that may follow the journal at once.
+    pub watchers: usize,
     /// Bounds of each listener.
     pub transport: TransportLimits,
     /// How long running requests may take after SIGTERM.
@@ -228,6 +231,7 @@ impl Compiler<'_> {
             upstreams: upstreams?,
             in_flight: limits.in_flight,
             journal_queue_events: limits.journal_queue_events,
+            watchers: limits.watchers,
             transport: limits.transport,
             drain: limits.drain,
             log_level,
@@ -355,9 +359,10 @@ impl Compiler<'_> {
         };
         let in_flight = to_usize(number("in_flight", 256, 1..=65_536));
         let journal_queue_events = to_usize(number("journal_queue_events", 8_192, 64..=1 << 20));
+        let watchers = to_usize(number("watchers", 1_024, 1..=65_536));
         let bounds = Duration::from_millis(1)..=Duration::from_mins(10);
         let drain = fields.duration("drain", Duration::from_secs(20), bounds, &mut self.findings);
-        Some(Limits { in_flight, journal_queue_events, transport, drain })
+        Some(Limits { in_flight, journal_queue_events, watchers, transport, drain })
     }
 
     /// How often the files are looked at, if at all.
@@ -451,6 +456,7 @@ impl Compiler<'_> {
 struct Limits {
     in_flight: usize,
     journal_queue_events: usize,
+    watchers: usize,
     transport: TransportLimits,
     drain: Duration,
 }

@@ -62,6 +62,8 @@ pub enum Rpc {
     GetStatus,
     /// `Admin.Reload`
     Reload,
+    /// `Audit.Watch`
+    Watch,
 }
 
 impl Role {
@@ -87,6 +89,7 @@ impl Role {
             Rpc::Check => matches!(self, Self::Proposer | Self::Confirmer),
             Rpc::Issue | Rpc::Revoke => matches!(self, Self::Confirmer),
             Rpc::GetStatus | Rpc::Reload => matches!(self, Self::Operator),
+            Rpc::Watch => matches!(self, Self::Auditor),
         }
     }
 
@@ -157,6 +160,12 @@ impl Caller {
         }
     }
 
+    /// Whether the caller may hear of what concerns the gate as a whole, and so every tenant.
+    #[must_use]
+    pub fn sees_everything(&self) -> bool {
+        self.tenants == Tenants::All
+    }
+
     /// Lets through a context that the caller may speak for.
     ///
     /// # Errors
@@ -169,7 +178,7 @@ impl Caller {
 
 impl Rpc {
     /// Every method.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Execute,
         Self::ExecuteStream,
         Self::Check,
@@ -178,6 +187,7 @@ impl Rpc {
         Self::Revoke,
         Self::GetStatus,
         Self::Reload,
+        Self::Watch,
     ];
 
     /// The method's name, as a label and in logs.
@@ -192,6 +202,7 @@ impl Rpc {
             Self::Revoke => "Revoke",
             Self::GetStatus => "GetStatus",
             Self::Reload => "Reload",
+            Self::Watch => "Watch",
         }
     }
 }
@@ -215,6 +226,7 @@ mod tests {
                     Rpc::Check => proposer || confirmer,
                     Rpc::Issue | Rpc::Revoke => confirmer,
                     Rpc::GetStatus | Rpc::Reload => held(Role::Operator),
+                    Rpc::Watch => held(Role::Auditor),
                 };
                 assert_eq!(roles.may_call(rpc), wanted, "{roles:?} {rpc:?}");
             }
@@ -227,7 +239,8 @@ mod tests {
     fn tenants_bound_what_is_seen() {
         let only = Tenants::Only(Arc::new(BTreeSet::from(["north".into()])));
         let caller = |tenants| Caller { roles: Roles::default(), tenants };
-        assert!(caller(Tenants::All).sees("south"));
+        assert!(caller(Tenants::All).sees("south") && caller(Tenants::All).sees_everything());
+        assert!(!caller(only.clone()).sees_everything());
         assert!(caller(only.clone()).sees("north"));
         for other in ["south", "North", "north ", ""] {
             assert!(!caller(only.clone()).sees(other), "{other}");

@@ -44,6 +44,12 @@ pub enum Refused {
     MayNotConfirm,
     /// Another reload takes its time.
     ReloadRunning,
+    /// The journal that is asked for is not the gate's.
+    JournalUnknown,
+    /// More watchers follow than `limits.watchers` allows.
+    TooManyWatchers,
+    /// A record of the journal cannot be read back.
+    JournalUnreadable,
     /// A fault inside the gate.
     Internal,
 }
@@ -53,6 +59,8 @@ pub enum Refused {
 pub enum StatusCode {
     /// 3
     InvalidArgument,
+    /// 5
+    NotFound,
     /// 7
     PermissionDenied,
     /// 8
@@ -82,7 +90,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::TenantNotCallers,
@@ -101,6 +109,9 @@ impl Refused {
         Self::NotConfirmable(Reason::CallReplayed),
         Self::MayNotConfirm,
         Self::ReloadRunning,
+        Self::JournalUnknown,
+        Self::TooManyWatchers,
+        Self::JournalUnreadable,
         Self::Internal,
     ];
 
@@ -197,6 +208,21 @@ impl Refused {
                 Code::Unavailable,
                 "another reload is running and takes long; ask again once it has ended",
             ),
+            Self::JournalUnknown => (
+                "JOURNAL_UNKNOWN",
+                Code::NotFound,
+                "the gate has another journal; ask without a journal_id for the present one from its beginning",
+            ),
+            Self::TooManyWatchers => (
+                "TOO_MANY_WATCHERS",
+                Code::ResourceExhausted,
+                "as many watchers follow the journal as limits.watchers allows; retry later",
+            ),
+            Self::JournalUnreadable => (
+                "JOURNAL_UNREADABLE",
+                Code::Internal,
+                "a record of the journal cannot be read back; the gate's log has the place",
+            ),
             Self::Internal => {
                 ("INTERNAL", Code::Internal, "a fault inside the gate; its log has the place")
             }
@@ -220,6 +246,7 @@ impl StatusCode {
     pub const fn name(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::NotFound => "NOT_FOUND",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
             Self::FailedPrecondition => "FAILED_PRECONDITION",

@@ -96,28 +96,18 @@ fn contract_status(contract: &Contract) -> proto::ContractStatus {
 }
 
 fn key_status(key: &KeyStatus) -> proto::KeyStatus {
-    let purpose = match key.purpose {
-        KeyPurpose::Audit => proto::KeyPurpose::Audit,
-        KeyPurpose::Confirmation => proto::KeyPurpose::Confirmation,
-    };
-    proto::KeyStatus { purpose: purpose.into(), id: key.id.to_string(), signs: key.signs }
+    proto::KeyStatus {
+        purpose: key_purpose(key.purpose).into(),
+        id: key.id.to_string(),
+        signs: key.signs,
+    }
 }
 
 fn reload_report(report: ReloadReport) -> proto::ReloadReport {
-    let trigger = match report.trigger {
-        ReloadTrigger::Request => proto::ReloadTrigger::Request,
-        ReloadTrigger::Signal => proto::ReloadTrigger::Signal,
-        ReloadTrigger::Files => proto::ReloadTrigger::Files,
-    };
-    let result = match report.result {
-        ReloadResult::Applied => proto::ReloadResult::Applied,
-        ReloadResult::Unchanged => proto::ReloadResult::Unchanged,
-        ReloadResult::Failed => proto::ReloadResult::Failed,
-    };
     proto::ReloadReport {
         time: Some(timestamp(report.at)),
-        trigger: trigger.into(),
-        result: result.into(),
+        trigger: reload_trigger(report.trigger).into(),
+        result: reload_result(report.result).into(),
         policy_digest_before: report.policy_digest_before.to_string(),
         policy_digest: report.policy_digest.to_string(),
         faults: report.faults.into_iter().map(load_fault).collect(),
@@ -132,5 +122,28 @@ fn load_fault(fault: Fault) -> proto::LoadFault {
         code: fault.code.name().to_owned(),
         problem: fault.problem,
         mend: fault.mend,
+    }
+}
+
+pub(super) const fn key_purpose(purpose: KeyPurpose) -> proto::KeyPurpose {
+    match purpose {
+        KeyPurpose::Audit => proto::KeyPurpose::Audit,
+        KeyPurpose::Confirmation => proto::KeyPurpose::Confirmation,
+    }
+}
+
+pub(super) const fn reload_trigger(trigger: ReloadTrigger) -> proto::ReloadTrigger {
+    match trigger {
+        ReloadTrigger::Request => proto::ReloadTrigger::Request,
+        ReloadTrigger::Signal => proto::ReloadTrigger::Signal,
+        ReloadTrigger::Files => proto::ReloadTrigger::Files,
+    }
+}
+
+pub(super) const fn reload_result(result: ReloadResult) -> proto::ReloadResult {
+    match result {
+        ReloadResult::Applied => proto::ReloadResult::Applied,
+        ReloadResult::Unchanged => proto::ReloadResult::Unchanged,
+        ReloadResult::Failed => proto::ReloadResult::Failed,
     }
 }

@@ -3,6 +3,7 @@
 //! Wire types keep their `proto::` prefix and stop in this room.
 
 mod admin;
+pub mod audit;
 pub mod callers;
 mod confirmations;
 mod from_wire;

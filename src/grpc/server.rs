@@ -11,6 +11,7 @@ use tonic::transport::Server;
 use tower::util::MapRequestLayer;
 
 use super::admin::AdminService;
+use super::audit::{AuditOptions, AuditService};
 use super::callers::Callers;
 use super::confirmations::ConfirmationsService;
 use super::listeners::{Connections, Listener, remove_if_there};
@@ -21,6 +22,7 @@ use crate::gate::Gate;
 use crate::ports::Administration;
 use crate::proto;
 use crate::proto::admin_server::AdminServer;
+use crate::proto::audit_server::AuditServer;
 use crate::proto::confirmations_server::ConfirmationsServer;
 use crate::proto::tool_gate_server::ToolGateServer;
 use crate::telemetry::metrics::Metrics;
@@ -54,16 +56,19 @@ pub struct Services {
 }
 
 impl Services {
-    /// `ToolGate`, `Confirmations`, `Admin`, health, and reflection in both of its versions.
+    /// `ToolGate`, `Confirmations`, `Audit`, `Admin`, health, and reflection in both of its versions.
     #[must_use]
     pub fn new(
         gate: Arc<Gate>,
         administration: Arc<dyn Administration>,
         callers: Arc<Callers>,
+        audit: AuditOptions,
         metrics: Metrics,
         limits: TransportLimits,
     ) -> (Self, tonic_health::server::HealthReporter) {
         let service = ToolGateServer::new(ToolGateService::new(Arc::clone(&gate)))
+            .max_decoding_message_size(limits.max_request_bytes);
+        let audit = AuditServer::new(AuditService::new(Arc::clone(&gate), audit, metrics.clone()))
             .max_decoding_message_size(limits.max_request_bytes);
         let confirmations = ConfirmationsServer::new(ConfirmationsService::new(gate))
             .max_decoding_message_size(limits.max_request_bytes);
@@ -72,6 +77,7 @@ impl Services {
         let (reporter, health) = tonic_health::server::health_reporter();
         let routes = Routes::new(Guarded::new(service, Arc::clone(&callers), metrics.clone()))
             .add_service(Guarded::new(confirmations, Arc::clone(&callers), metrics.clone()))
+            .add_service(Guarded::new(audit, Arc::clone(&callers), metrics.clone()))
             .add_service(Guarded::new(admin, callers, metrics))
             .add_service(health)
             .add_service(

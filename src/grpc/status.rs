@@ -57,6 +57,7 @@ impl Error for Cause {}
 const fn code(code: StatusCode) -> Code {
     match code {
         StatusCode::InvalidArgument => Code::InvalidArgument,
+        StatusCode::NotFound => Code::NotFound,
         StatusCode::PermissionDenied => Code::PermissionDenied,
         StatusCode::ResourceExhausted => Code::ResourceExhausted,
         StatusCode::FailedPrecondition => Code::FailedPrecondition,

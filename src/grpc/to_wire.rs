@@ -1,14 +1,19 @@
 //! From the domain to wire types.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use jiff::Timestamp;
 
+use super::admin::{key_purpose, reload_result, reload_trigger};
 use crate::domain::admission::Refusal;
-use crate::domain::audit::{Confirmed, Event, EventKind, MAX_DURATION_US, PayloadSummary};
+use crate::domain::audit::{
+    AdminEvent, AdminKind, Confirmed, Event, EventKind, KeyChange, MAX_DURATION_US, PayloadSummary,
+    Stamp,
+};
 use crate::domain::authorisation::Preview;
 use crate::domain::contract::{Contract, ToolEffect};
 use crate::domain::policy::PolicySnapshot;
+use crate::domain::proposal::Context;
 use crate::domain::reason::{Effect, Outcome, Reason};
 use crate::domain::record::Ended;
 use crate::domain::schema::SchemaFault;
@@ -206,7 +211,7 @@ fn confirmed(confirmed: &Confirmed) -> proto::AuditEvent {
     }
 }
 
-fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
+pub(super) fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
     let Event { kind, context, .. } = &*recorded.event;
     let event = &recorded.event;
     let opened = proto::AuditEvent {
@@ -252,6 +257,68 @@ fn audit_event(recorded: &RecordedEvent) -> proto::AuditEvent {
             result_digest: result_digest.map(|digest| digest.to_string()).unwrap_or_default(),
             effect: effect(*changed).into(),
             ..opened
+        },
+    }
+}
+
+pub(super) fn administrative_event(
+    event: &AdminEvent,
+    stamp: &Stamp,
+) -> proto::AdministrativeEvent {
+    use proto::AdministrativeEventType as Type;
+    let of = |text: fn(&Context) -> &Arc<str>| {
+        event.context.as_deref().map(|context| text(context).to_string()).unwrap_or_default()
+    };
+    let common = proto::AdministrativeEvent {
+        event: Type::ConfirmationRevoked.into(),
+        journal_id: stamp.journal_id.to_string(),
+        sequence: stamp.sequence,
+        time: Some(timestamp(event.time)),
+        request_id: of(|context| &context.request_id),
+        user_id: of(|context| &context.user_id),
+        tenant_id: of(|context| &context.tenant_id),
+        conversation_id: of(|context| &context.conversation_id),
+        confirmation_id: event.confirmation_id.as_deref().unwrap_or_default().to_owned(),
+        policy_digest: event.policy_digest.to_string(),
+        audit_key_id: event.audit_key_id.to_string(),
+        trace_id: event.trace_id.map(|id| id.to_string()).unwrap_or_default(),
+        mac: stamp.mac.to_string(),
+        ..proto::AdministrativeEvent::default()
+    };
+    match &event.kind {
+        AdminKind::ConfirmationRevoked => common,
+        AdminKind::ConfirmationIssued {
+            tool_call_id,
+            tool,
+            confirmed_by_user_id,
+            confirmed_at,
+            confirmation_expires_at,
+        } => proto::AdministrativeEvent {
+            event: Type::ConfirmationIssued.into(),
+            tool_call_id: tool_call_id.to_string(),
+            tool: tool.to_string(),
+            confirmed_by_user_id: confirmed_by_user_id.to_string(),
+            confirmed_at: Some(timestamp(*confirmed_at)),
+            confirmation_expires_at: Some(timestamp(*confirmation_expires_at)),
+            ..common
+        },
+        AdminKind::Reload { result, trigger, policy_digest_before } => proto::AdministrativeEvent {
+            event: Type::Reload.into(),
+            reload_result: reload_result(*result).into(),
+            reload_trigger: reload_trigger(*trigger).into(),
+            policy_digest_before: policy_digest_before.to_string(),
+            ..common
+        },
+        AdminKind::Key { change, purpose, key_id } => proto::AdministrativeEvent {
+            event: match change {
+                KeyChange::Added => Type::KeyAdded,
+                KeyChange::Removed => Type::KeyRemoved,
+                KeyChange::Signs => Type::KeySigns,
+            }
+            .into(),
+            key_purpose: key_purpose(*purpose).into(),
+            key_id: key_id.to_string(),
+            ..common
         },
     }
 }

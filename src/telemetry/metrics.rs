@@ -48,6 +48,12 @@ pub struct InFlight {
     metrics: Metrics,
 }
 
+/// One watcher of the journal, counted until dropped.
+#[must_use = "the watcher counts only while this lives"]
+pub struct Watching {
+    metrics: Metrics,
+}
+
 /// Why the journal failed a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum JournalFailure {
@@ -154,6 +160,12 @@ impl Metrics {
     pub fn request_started(&self) -> InFlight {
         self.inner.instruments.in_flight.add(1);
         InFlight { metrics: self.clone() }
+    }
+
+    /// A watcher follows the journal until the guard is dropped.
+    pub fn watcher_started(&self) -> Watching {
+        self.inner.instruments.watchers.add(1);
+        Watching { metrics: self.clone() }
     }
 
     /// A request was answered with a status other than OK.
@@ -268,6 +280,19 @@ impl Metrics {
 impl fmt::Debug for Metrics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Watching {
+    /// An event was handed to the watcher's stream.
+    pub fn event_sent(&self) {
+        self.metrics.inner.instruments.audit_events_sent.add(1);
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.metrics.inner.instruments.watchers.add(-1);
     }
 }
 

@@ -21,15 +21,18 @@ use crate::support::running::{
 use prost::Message as _;
 use toolgate::proto::{
     CheckRequest, ExecuteRequest, ExecuteStreamRequest, GetStatusRequest, IssueRequest,
-    ListToolsRequest, ReloadRequest, RevokeRequest,
+    ListToolsRequest, ReloadRequest, RevokeRequest, WatchRequest,
 };
 
+const YES: bool = true;
+const NO: bool = false;
+
 /// Who may call what (semantics, section 9). Written out, not taken from the code under test.
-const MAY: [(Role, &str, [Rpc; 8], [bool; 8]); 4] = [
-    (Role::Proposer, PROPOSER, Rpc::ALL, [true, true, true, true, false, false, false, false]),
-    (Role::Confirmer, CONFIRMER, Rpc::ALL, [false, false, true, false, true, true, false, false]),
-    (Role::Auditor, AUDITOR, Rpc::ALL, [false; 8]),
-    (Role::Operator, OPERATOR, Rpc::ALL, [false, false, false, false, false, false, true, true]),
+const MAY: [(Role, &str, [Rpc; 9], [bool; 9]); 4] = [
+    (Role::Proposer, PROPOSER, Rpc::ALL, [YES, YES, YES, YES, NO, NO, NO, NO, NO]),
+    (Role::Confirmer, CONFIRMER, Rpc::ALL, [NO, NO, YES, NO, YES, YES, NO, NO, NO]),
+    (Role::Auditor, AUDITOR, Rpc::ALL, [NO, NO, NO, NO, NO, NO, NO, NO, YES]),
+    (Role::Operator, OPERATOR, Rpc::ALL, [NO, NO, NO, NO, NO, NO, YES, YES, NO]),
 ];
 
 fn path(rpc: Rpc) -> String {
@@ -37,6 +40,7 @@ fn path(rpc: Rpc) -> String {
         Rpc::Execute | Rpc::ExecuteStream | Rpc::Check | Rpc::ListTools => "ToolGate",
         Rpc::Issue | Rpc::Revoke => "Confirmations",
         Rpc::GetStatus | Rpc::Reload => "Admin",
+        Rpc::Watch => "Audit",
     };
     format!("/toolgate.v1.{service}/{}", rpc.name())
 }
@@ -62,6 +66,7 @@ fn message(rpc: Rpc) -> Vec<u8> {
         }
         Rpc::GetStatus => GetStatusRequest {}.encode_to_vec(),
         Rpc::Reload => ReloadRequest {}.encode_to_vec(),
+        Rpc::Watch => WatchRequest { stop_at_head: true, ..<_>::default() }.encode_to_vec(),
     }
 }
 
@@ -79,6 +84,7 @@ fn the_table_is_whole_and_in_the_order_it_is_read() {
             "Revoke",
             "GetStatus",
             "Reload",
+            "Watch",
         ]
     );
 }

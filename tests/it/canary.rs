@@ -7,6 +7,7 @@
 
 mod scenes;
 mod search;
+mod watched;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -25,7 +26,7 @@ use toolgate::proto::{
 use crate::support::process::Process;
 use crate::support::raw::send;
 use crate::support::running::{
-    AUDIT_KEY, CONFIRMATION_KEY, CONFIRMER, Handler, LEDGER, Options, PROPOSER, channel,
+    AUDIT_KEY, AUDITOR, CONFIRMATION_KEY, CONFIRMER, Handler, LEDGER, Options, PROPOSER, channel,
     execute_within, start_handler, with_bearer, write_config,
 };
 
@@ -206,7 +207,7 @@ async fn nothing_that_was_said_is_found_anywhere() {
     let (process, grpc, admin) = Process::serving(&config).await;
     let channel = channel(&grpc).await;
     let mut stage = Stage { handler, process, channel, admin, evidence: Evidence::default() };
-    for secret in [PROPOSER, CONFIRMER, AUDIT_KEY, CONFIRMATION_KEY] {
+    for secret in [PROPOSER, CONFIRMER, AUDITOR, AUDIT_KEY, CONFIRMATION_KEY] {
         stage.evidence.search_for(secret);
     }
 
@@ -216,6 +217,7 @@ async fn nothing_that_was_said_is_found_anywhere() {
     scenes::marked_writes_are_confirmed(&mut stage).await;
     scenes::marked_confirmations_are_refused(&mut stage).await;
     scenes::marked_requests_are_refused(&mut stage).await;
+    watched::the_journal_is_watched(&mut stage).await;
     scenes::admin_requests_are_marked(&mut stage).await;
 
     stage.process.terminate();

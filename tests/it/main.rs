@@ -37,4 +37,5 @@ mod support;
 mod tidy;
 mod upstream;
 mod vectors;
+mod watch;
 mod writes;

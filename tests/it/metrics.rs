@@ -95,6 +95,7 @@ fn fed() -> Metrics {
     metrics.ledger_failed(LedgerOperation::Settle);
     metrics.nobody_recognised("missing");
     metrics.tls_reloaded(true);
+    metrics.watcher_started().event_sent();
     metrics.upstream_failed("documents", UpstreamFault::Status { code: "INTERNAL" });
     metrics.tools(["order.lookup"]).completed(&millis("order.lookup", Reason::Ok, 82));
     metrics
@@ -105,7 +106,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 20);
+    assert_eq!(shown.len(), 22);
 }
 
 #[test]

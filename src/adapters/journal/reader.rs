@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, watch};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::disk::Directory;
 use crate::domain::audit::{Entry, MAX_RECORD_BYTES, Stamp, read_record};
@@ -154,15 +155,22 @@ impl Readers {
 
 impl SegmentReader {
     /// Reads from the present place, in a thread that may block.
+    ///
+    /// It waits for its turn in a task of its own: a turn goes to whoever is next
+    /// in line, and nobody polls a reader whose client has stopped taking.
     async fn read(&self, place: Place, last: u64) -> Result<(Place, Vec<(Entry, Stamp)>), Fault> {
-        let permit = Arc::clone(&self.readers.steps).acquire_owned().await;
         let (readers, next) = (self.readers.clone(), self.next);
-        let step = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            readers.step(place, next, last)
+        let step = tokio::spawn(async move {
+            let turn = Arc::clone(&readers.steps).acquire_owned().await;
+            let step = tokio::task::spawn_blocking(move || {
+                let _turn = turn;
+                readers.step(place, next, last)
+            });
+            step.await
         });
         // Only a runtime that goes down cancels it.
-        step.await.unwrap_or(Err(Fault::Io(io::ErrorKind::Interrupted)))
+        let interrupted = Err(Fault::Io(io::ErrorKind::Interrupted));
+        AbortOnDropHandle::new(step).await.and_then(|step| step).unwrap_or(interrupted)
     }
 }
 

@@ -34,6 +34,8 @@ pub(super) struct Instruments {
     pub(super) reloads: Counter<u64>,
     pub(super) last_reload_successful: BoundGauge<u64>,
     pub(super) last_reload_success: BoundGauge<f64>,
+    pub(super) watchers: BoundUpDownCounter<i64>,
+    pub(super) audit_events_sent: BoundCounter<u64>,
 }
 
 const TOOL_CALLS: &str = "toolgate_tool_calls";
@@ -143,6 +145,16 @@ impl Instruments {
                 .with_description("When what is in force was last found whole, in Unix time.")
                 .build()
                 .bind(&[]),
+            watchers: meter
+                .i64_up_down_counter("toolgate_watchers")
+                .with_description("Streams that follow the journal.")
+                .build()
+                .bind(&[]),
+            audit_events_sent: meter
+                .u64_counter("toolgate_audit_events_sent")
+                .with_description("Events handed to the streams that follow the journal.")
+                .build()
+                .bind(&[]),
         };
         instruments.show_zeros();
         instruments
@@ -156,6 +168,8 @@ impl Instruments {
         for result in ReloadResult::ALL {
             self.reloads.add(0, &[KeyValue::new("result", result.as_str())]);
         }
+        self.watchers.add(0);
+        self.audit_events_sent.add(0);
         for failure in JournalFailure::ALL {
             self.journal_failures.add(0, &[KeyValue::new("kind", failure.as_str())]);
         }

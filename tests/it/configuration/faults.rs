@@ -73,7 +73,7 @@ fn faults_after(change: impl FnOnce(&mut Value)) -> Vec<String> {
 
 fn sound() -> (TempDir, Value) {
     let directory = tempfile::tempdir().unwrap();
-    let more = "limits: {in_flight: 8, max_request_bytes: 4096, max_connections: 8, max_connection_age: 1h, max_streams_per_connection: 8, journal_queue_events: 64, drain: 1s}\n\
+    let more = "limits: {in_flight: 8, max_request_bytes: 4096, max_connections: 8, max_connection_age: 1h, max_streams_per_connection: 8, journal_queue_events: 64, watchers: 8, drain: 1s}\n\
                 reload: {poll: 5s}\n\
                 log: {level: info}\n\
                 ledger: {kind: embedded, single_replica: true}\n\

@@ -77,7 +77,7 @@ fn documented_defaults_are_those_in_force() {
         assert_eq!(sound.with(&row.place, said).unwrap(), without, "{}", row.place);
         checked += 1;
     }
-    assert_eq!(checked, 13);
+    assert_eq!(checked, 14);
     // What is compared does tell defaults apart.
     assert_ne!(sound.with("/limits/drain", json!("19s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/ticket_ttl", json!("299s")).unwrap(), without);

@@ -11,3 +11,4 @@ pub mod process;
 pub mod raw;
 pub mod running;
 pub mod script;
+pub mod watching;

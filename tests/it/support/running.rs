@@ -114,6 +114,8 @@ pub struct World {
 pub struct Options<'a> {
     pub policy: PathBuf,
     pub more: &'a str,
+    /// Members of `audit`, each with a comma before it.
+    pub audit: &'a str,
     pub listener: Option<String>,
     /// Whether the data directory is said to outlive the process.
     pub persistent: bool,
@@ -122,7 +124,7 @@ pub struct Options<'a> {
 impl Default for Options<'_> {
     fn default() -> Self {
         let policy = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/gate/policy");
-        Self { policy, more: "", listener: None, persistent: false }
+        Self { policy, more: "", audit: "", listener: None, persistent: false }
     }
 }
 
@@ -274,7 +276,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
          admin: 127.0.0.1:0\n\
          policy: {policy}\n\
          data: {{directory: data, persistence: {persistence}}}\n\
-         audit: {{keys: [{{id: audit-1, file: audit}}]}}\n\
+         audit: {{keys: [{{id: audit-1, file: audit}}]{audit}}}\n\
          callers:\n\
          - {{role: proposer, secret_file: proposer}}\n\
          - {{role: confirmer, secret_file: confirmer}}\n\
@@ -284,6 +286,7 @@ pub fn write_config(directory: &Path, upstream: &str, options: &Options<'_>) -> 
          {more}\n",
         policy = options.policy.display(),
         persistence = if options.persistent { "persistent" } else { "ephemeral" },
+        audit = options.audit,
         more = options.more,
     );
     let file = directory.join("toolgate.yaml");

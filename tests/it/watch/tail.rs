@@ -1,0 +1,1 @@
+//! `toolgate audit tail` against a gate of its own.
