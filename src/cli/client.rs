@@ -10,6 +10,7 @@ use tonic_types::StatusExt as _;
 
 use super::Failure;
 use crate::config::Secret;
+use crate::domain::proposal::is_forbidden;
 
 /// Where the gate is, and who asks.
 #[derive(Debug, Clone, Args)]
@@ -72,5 +73,14 @@ impl Connected {
 #[allow(clippy::needless_pass_by_value, reason = "map_err hands the status over")]
 pub(super) fn told(status: tonic::Status) -> Failure {
     let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
-    Failure::new(format!("the gate answered {:?} {reason}: {}", status.code(), status.message()))
+    let text = format!("the gate answered {:?} {reason}: {}", status.code(), status.message());
+    // Whoever answers there: a terminal is sent no control character.
+    Failure::new(text.replace(is_forbidden, "\u{fffd}"))
+}
+
+/// Whether asking again may help: the connection broke, or the gate says that it is not for good.
+pub(super) fn may_pass(status: &tonic::Status) -> bool {
+    // A status without a reason is the transport's.
+    status.get_details_error_info().is_none()
+        || matches!(status.code(), tonic::Code::Unavailable | tonic::Code::ResourceExhausted)
 }

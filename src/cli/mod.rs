@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the answer is no (a fault found, a case that disagrees,
 //! a gate that cannot start), 2 wrong usage; `diff` answers as diff does.
 
+pub mod audit;
 pub mod check;
 pub mod client;
 pub mod confirm;
@@ -59,6 +60,8 @@ enum Command {
     Ticket(ticket::TicketCommand),
     /// Preview a call and issue its confirmation ticket, for tests and trials
     Confirm(confirm::Confirm),
+    /// Read the audit of a running gate
+    Audit(audit::AuditCommand),
     /// Check vector files for canonical form and digests
     Conform {
         /// Files of one JSON case a line
@@ -85,6 +88,7 @@ impl Cli {
             Command::Ledger(ledger) => ledger.run(),
             Command::Ticket(ticket) => ticket.run(),
             Command::Confirm(confirm) => confirm.run(),
+            Command::Audit(audit) => audit.run(),
             Command::Conform { files } => {
                 conform::run(&files, &mut io::stdout().lock()).map_err(Failure::from)
             }

@@ -76,8 +76,8 @@ pub(crate) fn is_context_text(text: &str) -> bool {
         && !text.chars().any(is_forbidden)
 }
 
-/// Cc, Cf, Zl and Zp of Unicode 17.
-fn is_forbidden(c: char) -> bool {
+/// Cc, Cf, Zl and Zp of Unicode 17: what no identifier holds and no terminal should be sent.
+pub(crate) fn is_forbidden(c: char) -> bool {
     c.is_control()
         || matches!(c,
             '\u{ad}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'

@@ -48,6 +48,8 @@ const WALLS: &[Wall] = &[
             ("grpc/", "converts them"),
             ("adapters/upstream.rs", "the handler's side of the contract"),
             ("adapters/upstream/request.rs", "the handler's side of the contract"),
+            ("cli/audit.rs", "watches as a collector does"),
+            ("cli/audit/", "prints what it is sent"),
             ("cli/confirm.rs", "confirms as a confirmation page does"),
             ("cli/status.rs", "shows what the gate answers"),
             ("cli/reload.rs", "shows what the gate answers"),
