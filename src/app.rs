@@ -5,6 +5,7 @@ mod listen;
 mod recover;
 mod reload;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -22,9 +24,9 @@ use tonic_health::server::HealthReporter;
 use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{self, JournalFiles, JournalOptions};
 use crate::adapters::ledger::{self, EmbeddedLedger, EmbeddedOptions};
-use crate::adapters::upstream::GrpcUpstreams;
+use crate::adapters::upstream::{GrpcUpstreams, UpstreamConfig};
 use crate::config::{CallerConfig, Config, ConfirmationConfig, ListenerConfig, Shows};
-use crate::domain::audit::Digest;
+use crate::domain::audit::{Digest, JournalKeys};
 use crate::domain::authorisation::Confirmations;
 use crate::domain::ticket::KeysFault;
 use crate::gate::{Gate, GateOptions, Ports, Recorder};
@@ -118,11 +120,8 @@ impl Running {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
         let (recorder, ledger) = open_ledger(config.confirmation, &config.data, &*clock)?.unzip();
-        let options = JournalOptions {
-            segment_bytes: config.segment_bytes,
-            queue_events: config.journal_queue_events,
-            ..JournalOptions::new(config.data.join("journal"), journal_keys, clock.now())
-        };
+        let bounds = (config.segment_bytes, config.journal_queue_events);
+        let options = journal_options(&config.data, bounds, journal_keys, clock.now());
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
         let tool_metrics = metrics.tools(policy.contracts().map(|contract| &*contract.name));
@@ -131,9 +130,7 @@ impl Running {
         metrics.journal_opened(journal.head().sequence);
         let journal = Arc::new(journal);
 
-        let upstreams =
-            config.upstreams.into_iter().map(|(name, upstream)| (name.into(), upstream));
-        let upstreams = Arc::new(GrpcUpstreams::new(upstreams));
+        let upstreams = Arc::new(GrpcUpstreams::new(named(config.upstreams)));
         let gate = Gate::new(
             GateOptions {
                 policy,
@@ -287,6 +284,22 @@ fn caller_secrets(callers: &[CallerConfig]) -> Vec<Digest> {
         Shows::Process(_) | Shows::Certificate(_) => None,
     };
     callers.iter().filter_map(print).collect()
+}
+
+fn named(
+    upstreams: BTreeMap<String, UpstreamConfig>,
+) -> impl Iterator<Item = (Arc<str>, UpstreamConfig)> {
+    upstreams.into_iter().map(|(name, upstream)| (name.into(), upstream))
+}
+
+fn journal_options(
+    data: &Path,
+    (segment_bytes, queue_events): (u64, usize),
+    keys: JournalKeys,
+    now: Timestamp,
+) -> JournalOptions {
+    let new = JournalOptions::new(data.join("journal"), keys, now);
+    JournalOptions { segment_bytes, queue_events, ..new }
 }
 
 /// The ledger beside the journal, with the keys of the tickets whose use it remembers.

@@ -117,6 +117,7 @@ impl Refused {
 
     /// What the table says.
     #[must_use]
+    #[allow(clippy::too_many_lines, reason = "it is the one table, a row for each")]
     pub const fn row(self) -> Row {
         use StatusCode as Code;
         let (reason, code, message) = match self {

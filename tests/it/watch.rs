@@ -53,7 +53,7 @@ async fn what_is_written_is_sent_as_it_stands_and_from_any_place() {
     assert_eq!(events(&all.to(120).await), written);
     for first in 1..=120_usize {
         let message = WatchRequest { stop_at_head: true, ..from(first as u64) };
-        let steps = Watching::start(&world.channel, message).await.unwrap().to_end().await;
+        let steps = Watching::start(&world.channel, message).await.unwrap().drain().await;
         assert_eq!(events(&steps), written[first - 1..], "{first}");
         assert_eq!(steps.len(), 121 - first);
     }
@@ -148,12 +148,12 @@ async fn filters_let_through_exactly_what_they_name() {
         };
         let wanted: Vec<_> = written.iter().filter(passes).cloned().collect();
         let mut watching = Watching::start(&world.channel, message.clone()).await.unwrap();
-        let steps = watching.to_end().await;
+        let steps = watching.drain().await;
         assert_eq!(events(&steps), wanted, "{tenants:?} {tools:?}");
         // From every step on, whoever goes on after it gets the rest and nothing twice.
         for (number, step) in steps.iter().enumerate().step_by(7) {
             let message = WatchRequest { sequence: place(step) + 1, ..message.clone() };
-            let rest = Watching::start(&world.channel, message).await.unwrap().to_end().await;
+            let rest = Watching::start(&world.channel, message).await.unwrap().drain().await;
             assert_eq!(events(&rest), events(&steps[number + 1..]));
         }
     }
@@ -187,7 +187,7 @@ async fn an_auditor_of_some_tenants_is_sent_theirs_alone() {
     ] {
         let tenant_ids = asked.iter().map(ToString::to_string).collect();
         let message = WatchRequest { tenant_ids, stop_at_head: true, ..from(0) };
-        let steps = Watching::start(&channel, message).await.unwrap().to_end().await;
+        let steps = Watching::start(&channel, message).await.unwrap().drain().await;
         let wanted = written.iter().filter(|record| seen.contains(&&*record[3]));
         assert_eq!(events(&steps), wanted.cloned().collect::<Vec<_>>(), "{asked:?}");
         assert_eq!(place(steps.last().unwrap()), 24, "{asked:?}");
@@ -242,7 +242,7 @@ async fn what_people_did_is_sent_too() {
 
     let tools = vec!["draft".to_owned()];
     let message = WatchRequest { tools, stop_at_head: true, ..from(0) };
-    let steps = Watching::start(&world.channel, message).await.unwrap().to_end().await;
+    let steps = Watching::start(&world.channel, message).await.unwrap().drain().await;
     assert_eq!(events(&steps), written(world.directory.path())[..1], "revoking names no tool");
 }
 
@@ -277,7 +277,7 @@ async fn what_is_not_there_yet_is_waited_for() {
     assert_eq!(events(&ahead.to(6).await), written(world.directory.path())[3..]);
     for beyond in [7, 8, u64::MAX] {
         let message = WatchRequest { stop_at_head: true, ..from(beyond) };
-        let steps = Watching::start(&world.channel, message).await.unwrap().to_end().await;
+        let steps = Watching::start(&world.channel, message).await.unwrap().drain().await;
         assert_eq!(steps, [], "{beyond}");
     }
     drop(never);

@@ -12,7 +12,7 @@ use crate::support::watching::Watching;
 /// Keeps every event that the journal's watchers get, without its context.
 pub async fn the_journal_is_watched(stage: &mut Stage) {
     let message = WatchRequest { stop_at_head: true, ..WatchRequest::default() };
-    let steps = Watching::start(&stage.channel, message).await.unwrap().to_end().await;
+    let steps = Watching::start(&stage.channel, message).await.unwrap().drain().await;
     assert!(steps.len() > 40, "{} events", steps.len());
     let context = marked_context();
     let wanted =

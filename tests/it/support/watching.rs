@@ -47,7 +47,7 @@ impl Watching {
     }
 
     /// All steps of a stream that ends well.
-    pub async fn to_end(&mut self) -> Vec<Step> {
+    pub async fn drain(&mut self) -> Vec<Step> {
         let mut steps = Vec::new();
         while let Some(step) = self.next().await.unwrap() {
             steps.push(step);
