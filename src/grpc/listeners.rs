@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::callers::{Identity, Peer, Ways};
-use super::tls::{Tls, names_of};
+use super::tls::{HTTP2, Tls, names_of};
 
 /// After a failed accept (out of file descriptors, say) the next waits, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -211,13 +211,14 @@ fn handshaken(
             let (acceptor, sender) = (tls.acceptor(), sender.clone());
             tokio::spawn(async move {
                 match timeout(HANDSHAKE_TIME, acceptor.accept(connection)).await {
-                    Ok(Ok(connection)) => {
+                    Ok(Ok(connection)) if connection.get_ref().1.alpn_protocol() == Some(HTTP2) => {
                         let names = names_of(connection.get_ref().1);
                         let identity = names.map_or(Identity::Unknown, Identity::Certificate);
                         let peer = Peer { ways, identity };
                         // Nobody takes it any more: the gate is stopping.
                         drop(sender.send(Ok(Counted::new(connection, peer, permit))).await);
                     }
+                    Ok(Ok(_)) => tracing::debug!("a TLS client did not ask for HTTP/2"),
                     Ok(Err(error)) => {
                         tracing::debug!(error_kind = %error.kind(), "a TLS handshake failed");
                     }

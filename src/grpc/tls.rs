@@ -23,8 +23,10 @@ use crate::domain::identity::San;
 
 /// A certificate, key or CA file is no longer.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Names of one certificate that are looked at.
+/// A certificate of more names is nobody's: one that is left out could be another caller's.
 const MAX_NAMES: usize = 64;
+/// The one protocol under TLS (RFC 7301).
+pub(super) const HTTP2: &[u8] = b"h2";
 
 /// The PEM files of a listener's TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,16 +133,9 @@ impl TlsFiles {
     }
 
     fn read(&self) -> Result<Content, TlsFault> {
-        let key = File::open(&self.key)
-            .and_then(|file| file.metadata())
-            .map_err(|error| TlsFault::Unreadable(self.key.clone(), error.kind()))?;
-        let mode = key.permissions().mode() & 0o777;
-        if mode & 0o007 != 0 {
-            return Err(TlsFault::WorldReadable(self.key.clone(), mode));
-        }
         Ok(Content {
+            key: read_key(&self.key)?,
             certificate: read(&self.certificate)?,
-            key: read(&self.key)?,
             client_ca: self.client_ca.as_deref().map(read).transpose()?,
         })
     }
@@ -171,7 +166,7 @@ impl TlsFiles {
             rustls::Error::InconsistentKeys(_) => TlsFault::OtherKey(self.key.clone()),
             _ => TlsFault::Unusable(self.certificate.clone()),
         })?;
-        config.alpn_protocols = vec![b"h2".to_vec()];
+        config.alpn_protocols = vec![HTTP2.to_vec()];
         // A resumed session would outlive the authority that it was verified by.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -202,7 +197,19 @@ pub(super) fn names_of(connection: &ServerConnection) -> Option<Arc<[San]>> {
         _ => None,
     };
     let names = id.into_iter().chain(leaf.valid_dns_names().filter_map(San::dns));
-    Some(names.take(MAX_NAMES).collect())
+    let names: Vec<_> = names.take(MAX_NAMES + 1).collect();
+    Some(if names.len() > MAX_NAMES { Arc::default() } else { names.into() })
+}
+
+fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {
+    let metadata = File::open(path)
+        .and_then(|file| file.metadata())
+        .map_err(|error| TlsFault::Unreadable(path.to_owned(), error.kind()))?;
+    let mode = metadata.permissions().mode() & 0o777;
+    if mode & 0o007 != 0 {
+        return Err(TlsFault::WorldReadable(path.to_owned(), mode));
+    }
+    read(path)
 }
 
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {

@@ -17,7 +17,9 @@ use toolgate::proto::tool_gate_client::ToolGateClient;
 use toolgate::proto::{CallContext, CheckRequest, ExecuteRequest, ExecuteResponse};
 
 use crate::grpc::assert_refused;
-use crate::support::certificates::{Authority, Certificate, connect, connect_with, self_signed};
+use crate::support::certificates::{
+    Authority, Certificate, connect, connect_speaking, connect_with, self_signed,
+};
 use crate::support::running::{
     CONFIRMER, Options, PROPOSER, call, channel, context, get, metric, start_handler, until,
     with_bearer, write_config,
@@ -120,6 +122,14 @@ async fn a_certificate_is_a_caller_by_its_name_alone() {
         let status = world.answer(names).await.unwrap_err();
         assert_refused(&status, Code::Unauthenticated, "UNAUTHENTICATED", None);
     }
+    // More names than are looked at, of which the first are a caller's.
+    let more: Vec<_> = (0..64).map(|number| format!("n{number}.example.org")).collect();
+    let more = more.iter().map(String::as_str);
+    let within: Vec<_> = std::iter::once(BACKEND).chain(more.clone().take(63)).collect();
+    world.answer(&within).await.unwrap();
+    let beyond: Vec<_> = std::iter::once(BACKEND).chain(more).collect();
+    let status = world.answer(&beyond).await.unwrap_err();
+    assert_refused(&status, Code::Unauthenticated, "UNAUTHENTICATED", None);
     // Known, and of other roles; and known twice.
     let status = world.answer(&["auditor.example.org"]).await.unwrap_err();
     assert_refused(&status, Code::PermissionDenied, "ROLE_MISSING", None);
@@ -164,6 +174,15 @@ async fn nobody_vouches_for_these() {
     let client = world.authority.client(&[BACKEND]);
     let older = connect_with(world.address(), &world.authority.pem, Some(&client), &version::TLS12);
     assert!(older.await.is_err(), "TLS 1.2 is not spoken");
+    // HTTP/2 is asked for by name: another protocol's clients could be led here.
+    for protocols in [&["http/1.1"][..], &[]] {
+        let (address, trusted) = (world.address(), &world.authority.pem);
+        let channel =
+            connect_speaking(address, trusted, Some(&client), &version::TLS13, protocols).await;
+        if let Ok(channel) = channel {
+            assert!(run(&channel, request()).await.is_err(), "{protocols:?}");
+        }
+    }
     world.answer(&[BACKEND]).await.unwrap();
 }
 

@@ -152,6 +152,17 @@ pub async fn connect_with(
     client: Option<&Certificate>,
     version: &'static SupportedProtocolVersion,
 ) -> Result<Channel, tonic::transport::Error> {
+    connect_speaking(address, authority, client, version, &["h2"]).await
+}
+
+/// The same with the protocols that the client asks for under TLS.
+pub async fn connect_speaking(
+    address: &str,
+    authority: &str,
+    client: Option<&Certificate>,
+    version: &'static SupportedProtocolVersion,
+    protocols: &[&str],
+) -> Result<Channel, tonic::transport::Error> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -166,7 +177,7 @@ pub async fn connect_with(
             builder.with_client_auth_cert(chain.collect(), key).unwrap()
         }
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.as_bytes().to_vec()).collect();
     let connector = TlsConnector::from(Arc::new(config));
     let address = address.to_owned();
     let connect = service_fn(move |_| {
