@@ -59,7 +59,7 @@ enum Command {
     /// Read a confirmation ticket and say why it would be refused
     Ticket(ticket::TicketCommand),
     /// Preview a call and issue its confirmation ticket, for tests and trials
-    Confirm(confirm::Confirm),
+    Confirm(Box<confirm::Confirm>),
     /// Read the audit of a running gate
     Audit(audit::AuditCommand),
     /// Check vector files for canonical form and digests

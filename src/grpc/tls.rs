@@ -14,7 +14,7 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection, version};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, ServerConnection, version};
 use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsAcceptor;
 use zeroize::Zeroizing;
@@ -199,6 +199,38 @@ pub(super) fn names_of(connection: &ServerConnection) -> Option<Arc<[San]>> {
     let names = id.into_iter().chain(leaf.valid_dns_names().filter_map(San::dns));
     let names: Vec<_> = names.take(MAX_NAMES + 1).collect();
     Some(if names.len() > MAX_NAMES { Arc::default() } else { names.into() })
+}
+
+/// What a client of a listener needs: the authorities that vouch for the gate, and
+/// where the listener asks for one its own certificate with the key to it.
+///
+/// # Errors
+///
+/// See [`TlsFault`].
+pub fn client(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, TlsFault> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(ca, &read(ca)?)? {
+        roots.add(authority).map_err(|_| TlsFault::NoCertificate(ca.to_owned()))?;
+    }
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&[&version::TLS13])
+        .map_err(|_| TlsFault::Unusable(ca.to_owned()))?
+        .with_root_certificates(roots);
+    let mut config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let chain = certificates(certificate, &read(certificate)?)?;
+            let content = read_key(key)?;
+            let content = PrivateKeyDer::from_pem_slice(&content)
+                .map_err(|_| TlsFault::NoKey(key.to_owned()))?;
+            builder.with_client_auth_cert(chain, content).map_err(|error| match error {
+                rustls::Error::InconsistentKeys(_) => TlsFault::OtherKey(key.to_owned()),
+                _ => TlsFault::Unusable(certificate.to_owned()),
+            })?
+        }
+    };
+    config.alpn_protocols = vec![HTTP2.to_vec()];
+    Ok(config)
 }
 
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {

@@ -15,6 +15,7 @@ mod callers;
 mod canary;
 mod cancellation;
 mod cases;
+mod client;
 mod configuration;
 mod contracts;
 mod crash;

@@ -72,6 +72,7 @@ const WALLS: &[Wall] = &[
             ("adapters/upstream/", "speaks unary gRPC itself, to know exactly what came back"),
             ("telemetry/admin.rs", "serves probes and metrics"),
             ("grpc/", "authenticates and refuses before tonic decodes"),
+            ("cli/client.rs", "a connection under TLS"),
         ],
     },
     Wall {
