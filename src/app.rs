@@ -1,5 +1,6 @@
 //! The composition root: the only place that knows every room.
 
+mod issuers;
 mod keys;
 mod listen;
 mod recover;
@@ -74,6 +75,7 @@ pub struct Running {
     keep_tls: JoinHandle<()>,
     reloader: Reloader,
     follow_files: Option<JoinHandle<()>>,
+    _key_files: issuers::Following,
 }
 
 /// Why a gate did not start.
@@ -151,6 +153,8 @@ impl Running {
             bind_all(config.admin, &config.listeners).await?;
         let readiness = readiness(&gate, &journal);
         metrics.watch_readiness(Arc::clone(&readiness));
+        let (tokens, key_files) = issuers::follow(config.jwt, &metrics);
+        let callers = Arc::new(callers(&config.callers, tokens, &clock));
         let reloader = Reloader::new(
             Told {
                 file: config.source.file.clone(),
@@ -163,13 +167,10 @@ impl Running {
             &gate,
             &journal,
         );
-        let callers = Arc::new(callers(&config.callers));
         let stop_serving = CancellationToken::new();
-        let audit = AuditOptions {
-            log: Arc::clone(&journal) as Arc<dyn AuditLog>,
-            watchers: config.watchers,
-            ended: stop_serving.clone(),
-        };
+        let log = Arc::clone(&journal) as Arc<dyn AuditLog>;
+        let ended = stop_serving.clone();
+        let audit = AuditOptions { log, watchers: config.watchers, ended };
         let (services, health) = Services::new(
             Arc::clone(&gate),
             Arc::new(reloader.clone()),
@@ -211,6 +212,7 @@ impl Running {
             keep_tls,
             reloader,
             follow_files,
+            _key_files: key_files,
         })
     }
 

@@ -6,3 +6,4 @@ pub mod ledger;
 mod lock;
 mod manifest;
 pub mod upstream;
+pub mod watched;

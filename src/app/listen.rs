@@ -6,14 +6,20 @@ use std::time::Duration;
 use super::StartError;
 use crate::config::{CallerConfig, ListenAt, ListenerConfig, Shows};
 use crate::grpc::callers::Callers;
+use crate::grpc::callers::jwt::Issuers;
 use crate::grpc::listeners::Listener;
 use crate::grpc::tls::Tls;
+use crate::ports::Clock;
 use crate::telemetry::metrics::Metrics;
 
 /// How soon TLS follows its files.
 const TLS_INTERVAL: Duration = Duration::from_secs(5);
 
-pub(super) fn callers(configured: &[CallerConfig]) -> Callers {
+pub(super) fn callers(
+    configured: &[CallerConfig],
+    tokens: Arc<Issuers>,
+    clock: &Arc<dyn Clock>,
+) -> Callers {
     let mut callers = Callers::default();
     for CallerConfig { caller, shows } in configured {
         let caller = caller.clone();
@@ -28,6 +34,7 @@ pub(super) fn callers(configured: &[CallerConfig]) -> Callers {
             Shows::Certificate(name) => callers.add_certificate(name.clone(), caller),
         }
     }
+    callers.take_tokens(tokens, Arc::clone(clock));
     callers
 }
 

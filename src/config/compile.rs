@@ -5,6 +5,8 @@
 
 mod callers;
 mod holders;
+mod jwt;
+mod jwt_keys;
 mod listeners;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,7 @@ use crate::grpc::server::TransportLimits;
 use crate::ports::Durability;
 
 pub use callers::{CallerConfig, Shows};
+pub use jwt::JwtConfig;
 pub use listeners::{ListenAt, ListenerConfig};
 
 /// Every field of the configuration, by its place. For the reference and its test.
@@ -42,6 +45,9 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/listeners/*", &LISTENER),
     ("/listeners/*/tls", &TLS),
     ("/callers/*", &CALLER),
+    ("/jwt/*", &jwt::JWT),
+    ("/jwt/*/keys/*", &jwt::JWT_KEY),
+    ("/jwt/*/claims", &jwt::JWT_CLAIMS),
     ("/callers/*/process", &PROCESS),
     ("/callers/*/certificate", &CERTIFICATE),
     ("/upstreams/*", &UPSTREAM),
@@ -50,7 +56,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/log", &LOG),
 ];
 
-const TOP: [&str; 15] = [
+const TOP: [&str; 16] = [
     "apiVersion",
     "kind",
     "listeners",
@@ -62,6 +68,7 @@ const TOP: [&str; 15] = [
     "confirmation",
     "callers",
     "allow_self_confirmation",
+    "jwt",
     "upstreams",
     "limits",
     "reload",
@@ -116,6 +123,8 @@ pub struct Config {
     pub segment_bytes: u64,
     /// Who may call.
     pub callers: Vec<CallerConfig>,
+    /// Whose tokens callers may show.
+    pub jwt: Vec<JwtConfig>,
     /// The registered handlers.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
     /// Requests at once.
@@ -206,6 +215,7 @@ impl Compiler<'_> {
         let data = self.data(&top);
         let audit = self.audit(&top);
         let callers = self.callers(&top, &listeners);
+        let jwt = self.jwt(&top, &callers);
         let confirmation = self.confirmation(&top);
         self.shared_secrets(audit.as_ref(), confirmation.as_ref(), &callers);
         let upstreams = self.upstreams(&top);
@@ -228,6 +238,7 @@ impl Compiler<'_> {
             read_durability: audit.read_durability,
             segment_bytes: audit.segment_bytes,
             callers,
+            jwt,
             upstreams: upstreams?,
             in_flight: limits.in_flight,
             journal_queue_events: limits.journal_queue_events,

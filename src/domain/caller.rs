@@ -41,6 +41,17 @@ pub struct Caller {
     pub roles: Roles,
     /// For whom.
     pub tenants: Tenants,
+    /// The one user it is; `None`: a service, trusted to name users.
+    pub user: Option<User>,
+}
+
+/// A user whom the caller's own credential names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// Who.
+    pub id: Arc<str>,
+    /// The application's roles of this user, for confirmations.
+    pub roles: Arc<[String]>,
 }
 
 /// A method that needs a role.
@@ -166,13 +177,55 @@ impl Caller {
         self.tenants == Tenants::All
     }
 
-    /// Lets through a context that the caller may speak for.
+    /// The tenant, where the caller has one alone.
+    #[must_use]
+    pub fn only_tenant(&self) -> Option<&str> {
+        match &self.tenants {
+            Tenants::Only(tenants) if tenants.len() == 1 => tenants.first().map(|tenant| &**tenant),
+            _ => None,
+        }
+    }
+
+    /// Lets through a context that the caller may name in this method.
+    ///
+    /// A user is bound to itself, but not where it confirms: the conversation may be
+    /// another's there, where the contract names a role that may confirm.
     ///
     /// # Errors
     ///
-    /// `PERMISSION_DENIED` where its tenant is not the caller's.
-    pub fn speaks_for(&self, context: &Context) -> Result<(), Refused> {
-        if self.sees(&context.tenant_id) { Ok(()) } else { Err(Refused::TenantNotCallers) }
+    /// `PERMISSION_DENIED` where its tenant, or its user, is not the caller's.
+    pub fn speaks_for(&self, rpc: Rpc, context: &Context) -> Result<(), Refused> {
+        if !self.sees(&context.tenant_id) {
+            return Err(Refused::TenantNotCallers);
+        }
+        let confirms = rpc == Rpc::Issue || rpc == Rpc::Check && self.roles.has(Role::Confirmer);
+        match &self.user {
+            Some(user) if !confirms && user.id != context.user_id => {
+                Err(Refused::UserNotCallers("user_id"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Who confirms, with their roles: where the caller's own credential says who that
+    /// is, nobody else, with the roles that it says.
+    ///
+    /// # Errors
+    ///
+    /// `PERMISSION_DENIED` where another user is named, or a role that the user has not.
+    pub fn confirming(
+        &self,
+        user_id: String,
+        roles: Vec<String>,
+    ) -> Result<(String, Vec<String>), Refused> {
+        let Some(user) = &self.user else { return Ok((user_id, roles)) };
+        if !user_id.is_empty() && *user.id != *user_id {
+            return Err(Refused::UserNotCallers("confirming_user_id"));
+        }
+        if roles.iter().any(|role| !user.roles.contains(role)) {
+            return Err(Refused::UserNotCallers("confirming_user_roles"));
+        }
+        Ok((user.id.to_string(), user.roles.to_vec()))
     }
 }
 
@@ -238,12 +291,40 @@ mod tests {
     #[test]
     fn tenants_bound_what_is_seen() {
         let only = Tenants::Only(Arc::new(BTreeSet::from(["north".into()])));
-        let caller = |tenants| Caller { roles: Roles::default(), tenants };
+        let caller = |tenants| Caller { roles: Roles::default(), tenants, user: None };
         assert!(caller(Tenants::All).sees("south") && caller(Tenants::All).sees_everything());
         assert!(!caller(only.clone()).sees_everything());
         assert!(caller(only.clone()).sees("north"));
         for other in ["south", "North", "north ", ""] {
             assert!(!caller(only.clone()).sees(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_user_is_bound_to_itself_but_in_the_conversation_that_it_confirms() {
+        let named = |user: &str| Context {
+            request_id: "request-1".into(),
+            user_id: user.into(),
+            tenant_id: "acme".into(),
+            conversation_id: "conversation-1".into(),
+        };
+        let user = User { id: "alice".into(), roles: ["nurse".to_owned()].into() };
+        for role in Role::ALL {
+            let roles = [role].into_iter().collect();
+            let caller = Caller { roles, tenants: Tenants::All, user: Some(user.clone()) };
+            let service = Caller { user: None, ..caller.clone() };
+            for rpc in Rpc::ALL {
+                let is_free = rpc == Rpc::Issue || rpc == Rpc::Check && role == Role::Confirmer;
+                let wanted = if is_free { Ok(()) } else { Err(Refused::UserNotCallers("user_id")) };
+                assert_eq!(caller.speaks_for(rpc, &named("bob")), wanted, "{role:?} {rpc:?}");
+                assert_eq!(caller.speaks_for(rpc, &named("alice")), Ok(()));
+                assert_eq!(service.speaks_for(rpc, &named("bob")), Ok(()));
+            }
+            let themselves = Ok(("alice".to_owned(), vec!["nurse".to_owned()]));
+            assert_eq!(caller.confirming(String::new(), Vec::new()), themselves);
+            let field = Refused::UserNotCallers("confirming_user_roles");
+            let roles = vec!["nurse".to_owned(), "doctor".to_owned()];
+            assert_eq!(caller.confirming("alice".to_owned(), roles), Err(field));
         }
     }
 }

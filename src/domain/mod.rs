@@ -15,6 +15,7 @@ pub mod contract;
 pub mod generation;
 pub mod identity;
 pub mod json;
+pub mod jwt;
 pub mod keyed;
 pub mod policy;
 pub mod policy_diff;

@@ -88,6 +88,7 @@ codes! {
     InvalidValue = "INVALID_VALUE", false, "A field's value has not the form that it needs.";
     InsecureAddress = "INSECURE_ADDRESS", false, "A listener could be reached from other machines.";
     SecretRefused = "SECRET_REFUSED", false, "A secret file is missing, readable by others, short, well known or used twice.";
+    KeyRefused = "KEY_REFUSED", false, "An issuer's public keys cannot be used, or are not public, or weak.";
     RecordTooShort = "RECORD_TOO_SHORT", false, "A record would be forgotten while a ticket for its call could still be valid.";
     BadName = "BAD_NAME", false, "A tool's name is outside `[A-Za-z0-9][A-Za-z0-9_.-]{0,127}`.";
     NameTwice = "NAME_TWICE", false, "Two contracts carry one name.";

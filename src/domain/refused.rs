@@ -14,6 +14,8 @@ pub enum Refused {
     RoleMissing,
     /// The context names a tenant that the caller may not speak for.
     TenantNotCallers,
+    /// This field names another user than the caller's own credential, or roles that they have not.
+    UserNotCallers(&'static str),
     /// A context field is missing or outside its form.
     ContextInvalid(&'static str),
     /// The batch holds no call.
@@ -90,10 +92,11 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::TenantNotCallers,
+        Self::UserNotCallers("user_id"),
         Self::ContextInvalid("tenant_id"),
         Self::BatchEmpty,
         Self::RequestInvalid("mode"),
@@ -135,6 +138,11 @@ impl Refused {
                 "TENANT_NOT_CALLERS",
                 Code::PermissionDenied,
                 "the context names a tenant that the caller may not speak for",
+            ),
+            Self::UserNotCallers(_) => (
+                "USER_NOT_CALLERS",
+                Code::PermissionDenied,
+                "the caller's own credential names another user, or not these roles of theirs",
             ),
             Self::ContextInvalid(_) => (
                 "CONTEXT_INVALID",
@@ -235,7 +243,9 @@ impl Refused {
     #[must_use]
     pub const fn field(self) -> Option<&'static str> {
         match self {
-            Self::ContextInvalid(field) | Self::RequestInvalid(field) => Some(field),
+            Self::ContextInvalid(field)
+            | Self::RequestInvalid(field)
+            | Self::UserNotCallers(field) => Some(field),
             _ => None,
         }
     }

@@ -4,6 +4,9 @@
 //! or certificate's with the connection. Two that do not mean the same caller
 //! are a conflict, and a conflict is nobody.
 
+pub mod jwt;
+pub mod jwt_keys;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,11 +16,14 @@ use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use tonic::Extensions;
 
+use self::jwt::Issuers;
 use super::from_wire;
-use crate::domain::caller::{Caller, Rpc};
+use crate::domain::caller::{Caller, Rpc, User};
 use crate::domain::identity::San;
+use crate::domain::jwt::{Cause, Holder, has_form};
 use crate::domain::proposal::Context;
 use crate::domain::refused::Refused;
+use crate::ports::Clock;
 use crate::proto;
 
 /// Longer credentials are not even hashed.
@@ -29,6 +35,7 @@ pub struct Callers {
     secrets: Vec<([u8; 32], Arc<Caller>)>,
     processes: Vec<(ProcessMatch, Arc<Caller>)>,
     certificates: Vec<(San, Arc<Caller>)>,
+    tokens: Option<(Arc<Issuers>, Arc<dyn Clock>)>,
 }
 
 /// Which processes on the Unix socket are a caller: those of this user, of this
@@ -94,6 +101,8 @@ pub enum Nobody {
     UnknownCertificate,
     /// Two identities that do not mean the same caller.
     Conflict,
+    /// A token that no configured issuer's terms and keys hold for.
+    Token(Cause),
     /// The listener does not take what was shown.
     WayClosed,
 }
@@ -123,6 +132,12 @@ impl Callers {
     /// Takes a caller that shows a certificate of this name.
     pub fn add_certificate(&mut self, name: San, caller: Caller) {
         self.certificates.push((name, Arc::new(caller)));
+    }
+
+    /// Takes tokens of these issuers as well, judged by this clock. From then on what has
+    /// the form of a token is not compared with any secret.
+    pub fn take_tokens(&mut self, issuers: Arc<Issuers>, clock: Arc<dyn Clock>) {
+        self.tokens = (!issuers.is_empty()).then_some((issuers, clock));
     }
 
     /// Recognises the caller by the one `authorization: Bearer …` entry (RFC 6750,
@@ -156,6 +171,15 @@ impl Callers {
 
     fn by_secret(&self, entry: &[u8]) -> Result<Arc<Caller>, Nobody> {
         let credential = bearer(entry).ok_or(Nobody::Malformed)?;
+        if let Some((issuers, clock)) = &self.tokens
+            && has_form(credential)
+        {
+            let holder = issuers.verify(credential, clock.now()).map_err(Nobody::Token)?;
+            return Ok(Arc::new(holder.into()));
+        }
+        if credential.len() > MAX_CREDENTIAL_BYTES {
+            return Err(Nobody::Malformed);
+        }
         let shown: [u8; 32] = Sha256::digest(credential).into();
         // Every known secret is compared, in constant time, so that timing tells nothing of them.
         let mut found = None;
@@ -227,35 +251,39 @@ pub(super) fn context_for(
     context: Option<proto::CallContext>,
 ) -> Result<Arc<Context>, Refused> {
     let caller = require(extensions, rpc)?;
-    let context = from_wire::context(context)?;
-    caller.speaks_for(&context).map(|()| context)
+    let context = from_wire::context(context.map(|context| complete(caller, context)))?;
+    caller.speaks_for(rpc, &context).map(|()| context)
+}
+
+/// A tenant or user that the caller leaves out is its own, where it has one alone.
+fn complete(caller: &Caller, mut context: proto::CallContext) -> proto::CallContext {
+    if let (true, Some(user)) = (context.user_id.is_empty(), &caller.user) {
+        context.user_id = user.id.to_string();
+    }
+    if let (true, Some(tenant)) = (context.tenant_id.is_empty(), caller.only_tenant()) {
+        tenant.clone_into(&mut context.tenant_id);
+    }
+    context
+}
+
+impl From<Holder> for Caller {
+    fn from(Holder { roles, tenants, user, user_roles }: Holder) -> Self {
+        let user = user.map(|id| User { id, roles: user_roles.into() });
+        Self { roles, tenants, user }
+    }
 }
 
 impl Nobody {
-    /// Every cause.
-    pub const ALL: [Self; 8] = [
-        Self::Missing,
-        Self::Repeated,
-        Self::Malformed,
-        Self::UnknownSecret,
-        Self::UnknownProcess,
-        Self::UnknownCertificate,
-        Self::Conflict,
-        Self::WayClosed,
-    ];
-
-    /// The label in metrics.
-    #[must_use]
-    pub const fn label(self) -> &'static str {
+    /// How they tried to be known, and what came of it: words for a label.
+    pub(super) const fn labels(self) -> (&'static str, &'static str) {
         match self {
-            Self::Missing => "missing",
-            Self::Repeated => "repeated",
-            Self::Malformed => "malformed",
-            Self::UnknownSecret => "unknown_secret",
-            Self::UnknownProcess => "unknown_process",
-            Self::UnknownCertificate => "unknown_certificate",
-            Self::Conflict => "conflict",
-            Self::WayClosed => "way_closed",
+            Self::Missing | Self::Repeated | Self::Malformed => ("none", "unknown"),
+            Self::UnknownSecret => ("secret", "unknown"),
+            Self::UnknownProcess => ("process", "unknown"),
+            Self::UnknownCertificate => ("certificate", "unknown"),
+            Self::Conflict => ("several", "conflict"),
+            Self::WayClosed => ("secret", "closed"),
+            Self::Token(cause) => ("jwt", cause.as_str()),
         }
     }
 
@@ -270,6 +298,7 @@ impl Nobody {
             Self::UnknownProcess => "unknown process",
             Self::UnknownCertificate => "unknown certificate",
             Self::Conflict => "two identities disagree",
+            Self::Token(cause) => cause.as_str(),
             Self::WayClosed => "the listener does not take this way in",
         }
     }
@@ -282,12 +311,13 @@ impl fmt::Debug for Callers {
             .field("secrets", &secrets)
             .field("processes", &self.processes)
             .field("certificates", &self.certificates)
+            .field("issuers", &self.tokens.as_ref().map(|(issuers, _)| issuers))
             .finish()
     }
 }
 
 fn bearer(entry: &[u8]) -> Option<&[u8]> {
     let (scheme, credential) = entry.split_at_checked("Bearer ".len())?;
-    let fits = !credential.is_empty() && credential.len() <= MAX_CREDENTIAL_BYTES;
-    (scheme.eq_ignore_ascii_case(b"Bearer ") && fits).then_some(credential)
+    let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer ") && !credential.is_empty();
+    is_bearer.then_some(credential)
 }

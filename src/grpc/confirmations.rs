@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tonic::{Request, Response, Status};
 use uuid::Uuid;
 
-use super::callers::context_for;
+use super::callers::{context_for, require};
 use super::{from_wire, to_wire};
 use crate::domain::audit::is_confirmation_id;
 use crate::domain::caller::Rpc;
@@ -35,21 +35,24 @@ impl proto::confirmations_server::Confirmations for ConfirmationsService {
         request: Request<proto::IssueRequest>,
     ) -> Result<Response<proto::IssueResponse>, Status> {
         let (metadata, extensions, message) = request.into_parts();
+        let caller = require(&extensions, Rpc::Issue)?;
         let context = context_for(&extensions, Rpc::Issue, message.context)?;
         let call = message.call.ok_or(Refused::RequestInvalid("call"))?;
-        if !is_context_text(&message.confirming_user_id) {
-            return Err(Refused::RequestInvalid("confirming_user_id").into());
-        }
         if message.confirming_user_roles.len() > MAX_ROLES {
             return Err(Refused::RequestInvalid("confirming_user_roles").into());
+        }
+        let (confirming_user_id, confirming_user_roles) =
+            caller.confirming(message.confirming_user_id, message.confirming_user_roles)?;
+        if !is_context_text(&confirming_user_id) {
+            return Err(Refused::RequestInvalid("confirming_user_id").into());
         }
         let issued = self
             .gate
             .issue(IssueRequest {
                 context,
                 proposal: Proposal::from(call),
-                confirming_user_id: message.confirming_user_id,
-                confirming_user_roles: message.confirming_user_roles,
+                confirming_user_id,
+                confirming_user_roles,
                 arguments_hash: message.arguments_hash,
                 key_id: message.key_id,
                 contract_digest: message.contract_digest,

@@ -60,7 +60,8 @@ where
         let caller =
             self.callers.authenticate(request.headers(), request.extensions().get::<Peer>());
         let caller = caller.map_err(|nobody| {
-            metrics.nobody_recognised(nobody.label());
+            let (way, result) = nobody.labels();
+            metrics.caller_unknown(way, result);
             tracing::warn!(rpc, fault = nobody.as_str(), "nobody was recognised");
             Refused::Unauthenticated
         });

@@ -183,9 +183,16 @@ impl Metrics {
         );
     }
 
-    /// The sender of a request was not recognised. `cause` is from a fixed table.
-    pub fn nobody_recognised(&self, cause: &'static str) {
-        self.inner.instruments.unrecognised.add(1, &[KeyValue::new("cause", cause)]);
+    /// Nobody was recognised by what a request showed in this `way`: words of fixed tables.
+    pub fn caller_unknown(&self, way: &'static str, result: &'static str) {
+        let labels = [KeyValue::new("result", result), KeyValue::new("way", way)];
+        self.inner.instruments.callers.add(1, &labels);
+    }
+
+    /// An issuer's keys were found changed, and taken or not.
+    pub fn issuer_keys_read(&self, are_taken: bool) {
+        let result = if are_taken { "taken" } else { "refused" };
+        self.inner.instruments.issuer_keys.add(1, &[KeyValue::new("result", result)]);
     }
 
     /// A request was turned away because too many were in flight.

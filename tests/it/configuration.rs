@@ -1,6 +1,7 @@
 //! `check`, `keygen`, `serve` and `--help`, as an operator meets them.
 
 mod faults;
+mod jwt;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

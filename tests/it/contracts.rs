@@ -167,6 +167,7 @@ fn every_code_has_a_case() {
         Code::InvalidValue,
         Code::InsecureAddress,
         Code::SecretRefused,
+        Code::KeyRefused,
         Code::FilesChanging,
         Code::RestartNeeded,
         Code::SignerMissing,

@@ -26,6 +26,7 @@ mod drain;
 mod grpc;
 mod journal;
 mod json;
+mod jwt;
 mod ledger;
 mod logs;
 mod metrics;

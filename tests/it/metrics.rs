@@ -87,13 +87,14 @@ fn fed() -> Metrics {
     metrics.policy_loaded(Digest([7; 32]));
     metrics.request_refused("Execute", "UNAUTHENTICATED", "CREDENTIALS_MISSING");
     metrics.request_shed();
+    metrics.caller_unknown("jwt", "expired");
+    metrics.issuer_keys_read(true);
     metrics.journal_appended(Duration::from_millis(3), 41);
     metrics.journal_failed(JournalFailure::Full);
     metrics.confirmation("issued");
     metrics.reloaded(toolgate::domain::audit::ReloadResult::Applied, Timestamp::UNIX_EPOCH);
     metrics.ledger_answered(LedgerOperation::Reserve, Duration::from_millis(2));
     metrics.ledger_failed(LedgerOperation::Settle);
-    metrics.nobody_recognised("missing");
     metrics.tls_reloaded(true);
     metrics.watcher_started().event_sent();
     metrics.upstream_failed("documents", UpstreamFault::Status { code: "INTERNAL" });
@@ -106,7 +107,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 22);
+    assert_eq!(shown.len(), 23);
 }
 
 #[test]

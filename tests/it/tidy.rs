@@ -91,6 +91,8 @@ const WALLS: &[Wall] = &[
             ("app.rs", "joins the servers"),
             ("app/reload.rs", "one reload at a time"),
             ("app/reload/poll.rs", "when to look at the files"),
+            ("app/issuers.rs", "follows key files"),
+            ("adapters/watched.rs", "when to look again, on threads that may block"),
         ],
     },
     Wall {
@@ -105,6 +107,11 @@ const WALLS: &[Wall] = &[
             ("adapters/ledger/embedded.rs", "opens it"),
             ("adapters/ledger/embedded/", "reads and writes it"),
         ],
+    },
+    Wall {
+        what: "the signatures of tokens",
+        names: &["jsonwebtoken"],
+        places: &[("grpc/callers/jwt_keys.rs", "reads public keys, and verifies with them")],
     },
     Wall {
         what: "YAML",
@@ -131,6 +138,7 @@ const WALLS: &[Wall] = &[
             ("adapters/ledger/", "the ledger"),
             ("adapters/lock.rs", "who owns the directory of either"),
             ("adapters/manifest.rs", "which one that is"),
+            ("adapters/watched.rs", "files that are read again"),
             ("config/policy/files.rs", "reads the policy directory"),
             ("config/secrets.rs", "reads and writes secret files"),
             ("grpc/listeners.rs", "the mode and the end of a Unix socket"),

@@ -44,7 +44,7 @@ impl Compiler<'_> {
         listeners: &[ListenerConfig],
     ) -> Vec<CallerConfig> {
         let items = top.list("callers", &mut self.findings);
-        if items.is_empty() {
+        if items.is_empty() && top.get("jwt").is_none() {
             self.find("/callers", Code::MissingField, "nobody may call", "make a secret with toolgate keygen FILE and add callers: [{role: proposer, secret_file: FILE}]");
         }
         let may_confirm_its_own = self.self_confirmation(top);
@@ -73,12 +73,12 @@ impl Compiler<'_> {
                     "write one caller with all of its roles: roles: [auditor, operator]",
                 );
             }
-            callers.push(CallerConfig { caller: Caller { roles, tenants }, shows });
+            callers.push(CallerConfig { caller: Caller { roles, tenants, user: None }, shows });
         }
         callers
     }
 
-    fn self_confirmation(&mut self, top: &Fields<'_>) -> bool {
+    pub(super) fn self_confirmation(&mut self, top: &Fields<'_>) -> bool {
         // Text that is blank is no reason, and no text.
         top.text("allow_self_confirmation", &mut self.findings).is_some()
     }
@@ -127,7 +127,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn tenants(&mut self, fields: &Fields<'_>) -> Option<Tenants> {
+    pub(super) fn tenants(&mut self, fields: &Fields<'_>) -> Option<Tenants> {
         if fields.get("tenants").is_none() {
             return Some(Tenants::All);
         }

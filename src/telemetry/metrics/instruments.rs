@@ -20,7 +20,8 @@ pub(super) struct Instruments {
     pub(super) tool_calls: Counter<u64>,
     pub(super) tool_duration: Histogram<f64>,
     pub(super) refused: Counter<u64>,
-    pub(super) unrecognised: Counter<u64>,
+    pub(super) callers: Counter<u64>,
+    pub(super) issuer_keys: Counter<u64>,
     pub(super) shed: BoundCounter<u64>,
     pub(super) tls_reloads: Counter<u64>,
     pub(super) in_flight: BoundUpDownCounter<i64>,
@@ -54,6 +55,7 @@ const APPEND_BUCKETS: [f64; 12] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 2.0];
 
 impl Instruments {
+    #[allow(clippy::too_many_lines, reason = "one entry for each instrument")]
     pub(super) fn new(
         meter: &Meter,
         version: &'static str,
@@ -76,9 +78,17 @@ impl Instruments {
                 .u64_counter("toolgate_requests_refused")
                 .with_description("Requests answered with a gRPC status other than OK.")
                 .build(),
-            unrecognised: meter
-                .u64_counter("toolgate_callers_unrecognised")
-                .with_description("Requests whose sender was not recognised, by why not.")
+            callers: meter
+                .u64_counter("toolgate_callers_unknown")
+                .with_description(
+                    "Requests whose caller was not recognised, by what it showed and why not.",
+                )
+                .build(),
+            issuer_keys: meter
+                .u64_counter("toolgate_issuer_key_reloads")
+                .with_description(
+                    "Changes of an issuer's key files: taken, or refused and the old keys kept.",
+                )
                 .build(),
             shed: meter
                 .u64_counter("toolgate_requests_shed")
@@ -170,6 +180,9 @@ impl Instruments {
         }
         self.watchers.add(0);
         self.audit_events_sent.add(0);
+        for result in ["taken", "refused"] {
+            self.issuer_keys.add(0, &[KeyValue::new("result", result)]);
+        }
         for failure in JournalFailure::ALL {
             self.journal_failures.add(0, &[KeyValue::new("kind", failure.as_str())]);
         }

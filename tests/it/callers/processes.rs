@@ -183,7 +183,7 @@ fn what_came_through_no_listener_is_nobodys_whatever_it_shows() {
     use toolgate::grpc::callers::{Callers, Identity, Nobody, Peer, Ways};
     let mut callers = Callers::default();
     let roles = [Role::Proposer].into_iter().collect();
-    callers.add_secret(b"a-secret-of-a-test", Caller { roles, tenants: Tenants::All });
+    callers.add_secret(b"a-secret-of-a-test", Caller { roles, tenants: Tenants::All, user: None });
     let mut headers = http::HeaderMap::new();
     headers.insert("authorization", "Bearer a-secret-of-a-test".parse().unwrap());
     assert_eq!(callers.authenticate(&headers, None), Err(Nobody::WayClosed));

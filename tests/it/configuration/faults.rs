@@ -11,6 +11,7 @@ use toolgate::config;
 use toolgate::config::FIELDS;
 
 use super::{text, write};
+use crate::jwt::signer::Signer;
 use crate::support::certificates::{complete, pointer_of};
 use crate::support::process::run_text;
 use crate::support::running::{CONFIRMER, OPERATOR, Options, PROPOSER, write_config};
@@ -71,7 +72,7 @@ fn faults_after(change: impl FnOnce(&mut Value)) -> Vec<String> {
     faults(&directory, &document)
 }
 
-fn sound() -> (TempDir, Value) {
+pub fn sound() -> (TempDir, Value) {
     let directory = tempfile::tempdir().unwrap();
     let more = "limits: {in_flight: 8, max_request_bytes: 4096, max_connections: 8, max_connection_age: 1h, max_streams_per_connection: 8, journal_queue_events: 64, watchers: 8, drain: 1s}\n\
                 reload: {poll: 5s}\n\
@@ -84,6 +85,15 @@ fn sound() -> (TempDir, Value) {
         &Options { more, ..Options::default() },
     );
     let mut document = config::read(&file).unwrap();
+    fs::write(directory.path().join("k.pem"), Signer::new("k", "ES256").pem()).unwrap();
+    document["jwt"] = json!([{
+        "issuer": "https://login.example", "audience": "toolgate", "typ": "JWT", "leeway": "30s",
+        "jwks_file": null, "algorithms": null,
+        "keys": [{"id": "k", "algorithm": "ES256", "file": "k.pem"}],
+        "tenants": "any",
+        "claims": {"tenant": null, "user": "sub", "roles": "scope", "user_roles": "groups"},
+        "roles": {"bot": "proposer"},
+    }]);
     document["audit"]["sync"] = json!("all");
     document["audit"]["segment_bytes"] = json!(1 << 20);
     document["upstreams"]["handlers"]["connect_timeout"] = json!("1s");
@@ -91,7 +101,7 @@ fn sound() -> (TempDir, Value) {
     (directory, document)
 }
 
-fn faults(directory: &TempDir, document: &Value) -> Vec<String> {
+pub fn faults(directory: &TempDir, document: &Value) -> Vec<String> {
     match config::compile(document, &directory.path().join("toolgate.yaml")) {
         Ok(_) => Vec::new(),
         Err(faults) => faults
@@ -270,8 +280,16 @@ fn whatever_stands_in_a_field_is_taken_or_faulted_at_its_place() {
             let found = catch_unwind(AssertUnwindSafe(|| faults(&directory, &changed)))
                 .unwrap_or_else(|_| panic!("{pointer} = {value} panics"));
             // What depends on the field may be faulted as well, but the field itself comes with it.
-            // `apiVersion` is half of the kind, and what a policy suffers is faulted in the policy.
-            let places = [pointer.as_str(), "/kind ", " UNREADABLE_FILE", " UNREGISTERED_UPSTREAM"];
+            // `apiVersion` is half of the kind, tokens have `tenants`
+            // or a claim for them, and what a policy suffers is faulted in the policy.
+            let places = [
+                pointer.as_str(),
+                "/kind ",
+                "/jwt/0/claims/tenant ",
+                "/jwt/0/tenants ",
+                " UNREADABLE_FILE",
+                " UNREGISTERED_UPSTREAM",
+            ];
             let at_its_place = found.is_empty()
                 || found.iter().any(|fault| places.iter().any(|place| fault.contains(place)));
             assert!(at_its_place, "{pointer} = {value}: {found:?}");

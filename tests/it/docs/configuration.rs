@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use toolgate::config::{self, FIELDS, Faults};
 
 use super::{first_cells, read};
+use crate::jwt::signer::Signer;
 use crate::support::certificates::{complete, pointer_of};
 use crate::support::running::{LEDGER, Options, write_config};
 
@@ -60,7 +61,7 @@ fn documented_bounds_are_those_in_force() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 15);
+    assert_eq!(checked, 16);
 }
 
 #[test]
@@ -77,11 +78,12 @@ fn documented_defaults_are_those_in_force() {
         assert_eq!(sound.with(&row.place, said).unwrap(), without, "{}", row.place);
         checked += 1;
     }
-    assert_eq!(checked, 14);
+    assert_eq!(checked, 15);
     // What is compared does tell defaults apart.
     assert_ne!(sound.with("/limits/drain", json!("19s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/ticket_ttl", json!("299s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/skew", json!("29s")).unwrap(), without);
+    assert_ne!(sound.with("/jwt/*/leeway", json!("29s")).unwrap(), without);
     assert_ne!(sound.with("/log/level", json!("warn")).unwrap(), without);
     assert_ne!(sound.with("/audit/sync", json!("all")).unwrap(), without);
     assert_ne!(sound.with("/upstreams/*/connect_timeout", json!("2s")).unwrap(), without);
@@ -117,6 +119,12 @@ impl Sound {
         let file = write_config(folder.path(), "http://127.0.0.1:7500", &options);
         let mut document = config::read(&file).unwrap();
         complete(&mut document, folder.path());
+        std::fs::write(folder.path().join("k.pem"), Signer::new("k", "ES256").pem()).unwrap();
+        document["jwt"] = json!([{
+            "issuer": "https://login.example", "audience": "toolgate",
+            "keys": [{"id": "k", "algorithm": "ES256", "file": "k.pem"}],
+            "claims": {"tenant": "tenant", "roles": "roles"}, "roles": {"bot": "proposer"},
+        }]);
         Self { _folder: folder, file, document }
     }
 

@@ -100,7 +100,8 @@ pub fn pointer_of(document: &Value, place: &str) -> String {
     };
     let mut pointers = names.iter().map(|name| format!("{before}/{name}{after}"));
     let found = pointers.clone().find(|pointer| document.pointer(pointer).is_some());
-    found.or_else(|| pointers.next()).unwrap()
+    let first = found.or_else(|| pointers.next()).unwrap();
+    pointer_of(document, &first)
 }
 
 /// A certificate that nobody vouches for.

@@ -1,0 +1,8 @@
+//! Callers that show a JWT.
+
+mod gate;
+mod keys;
+mod people;
+pub mod signer;
+mod stage;
+mod verify;
