@@ -47,6 +47,11 @@ impl Secret {
     ///
     /// See [`SecretFault`].
     pub fn read(path: &Path) -> Result<Self, SecretFault> {
+        // Before it is opened: a pipe would keep whoever opens it waiting.
+        let found = std::fs::metadata(path);
+        if !found.map_err(|error| SecretFault::Unreadable(error.kind()))?.is_file() {
+            return Err(SecretFault::NotAFile);
+        }
         let file = File::open(path).map_err(|error| SecretFault::Unreadable(error.kind()))?;
         let metadata = file.metadata().map_err(|error| SecretFault::Unreadable(error.kind()))?;
         if !metadata.is_file() {

@@ -19,7 +19,7 @@ use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
 use super::callers::{Identity, Peer, Ways};
-use super::tls::{HTTP2, Tls, names_of};
+use super::tls::{HTTP2, Tls, handshake_fault, names_of};
 
 /// After a failed accept (out of file descriptors, say) the next waits, so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -85,7 +85,7 @@ impl Listener {
     ///
     /// `AddrInUse` where somebody listens there; else what the operating system says.
     pub fn unix(path: &Path, ways: Ways) -> io::Result<Self> {
-        let directory = path.parent().unwrap_or(Path::new("."));
+        let directory = directory_of(path);
         if !directory.exists() {
             std::fs::create_dir_all(directory)?;
             std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o750))?;
@@ -188,6 +188,10 @@ fn incoming<L: Accept>(
     }))
 }
 
+fn told(fault: &'static str) {
+    tracing::warn!(fault, "a TLS handshake failed");
+}
+
 /// The same under TLS. Each handshake is a task of its own, so that a slow client
 /// keeps nobody waiting; it holds one of the permits meanwhile.
 fn handshaken(
@@ -218,11 +222,9 @@ fn handshaken(
                         // Nobody takes it any more: the gate is stopping.
                         drop(sender.send(Ok(Counted::new(connection, peer, permit))).await);
                     }
-                    Ok(Ok(_)) => tracing::debug!("a TLS client did not ask for HTTP/2"),
-                    Ok(Err(error)) => {
-                        tracing::debug!(error_kind = %error.kind(), "a TLS handshake failed");
-                    }
-                    Err(_) => tracing::debug!("a TLS handshake took too long"),
+                    Ok(Ok(_)) => told("the client did not ask for HTTP/2"),
+                    Ok(Err(error)) => told(handshake_fault(&error)),
+                    Err(_) => told("it took too long"),
                 }
             });
         }
@@ -322,6 +324,11 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Counted<C> {
     }
 }
 
+/// A name alone is in the present directory, and not in one without a name.
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -341,6 +348,15 @@ mod tests {
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let peer = Peer { ways: Ways::ALL, identity: Identity::Unknown };
         (Counted::new(connection, peer, permit), client)
+    }
+
+    #[test]
+    fn a_socket_is_in_the_directory_that_its_path_says() {
+        for (path, directory) in
+            [("s", "."), ("./s", "."), ("a/s", "a"), ("/s", "/"), ("/a/s", "/a")]
+        {
+            assert_eq!(directory_of(Path::new(path)), Path::new(directory), "{path}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -234,9 +234,8 @@ pub fn client(ca: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientConfi
 }
 
 fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {
-    let metadata = File::open(path)
-        .and_then(|file| file.metadata())
-        .map_err(|error| TlsFault::Unreadable(path.to_owned(), error.kind()))?;
+    let metadata =
+        fs::metadata(path).map_err(|error| TlsFault::Unreadable(path.to_owned(), error.kind()))?;
     let mode = metadata.permissions().mode() & 0o777;
     if mode & 0o007 != 0 {
         return Err(TlsFault::WorldReadable(path.to_owned(), mode));
@@ -247,15 +246,43 @@ fn read_key(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {
 fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsFault> {
     let unreadable = |error: io::Error| TlsFault::Unreadable(path.to_owned(), error.kind());
     let mut bytes = Zeroizing::new(Vec::with_capacity(8192));
-    let file = File::open(path).map_err(unreadable)?;
+    // Before it is opened: a pipe would keep whoever opens it waiting.
     if !fs::metadata(path).map_err(unreadable)?.is_file() {
         return Err(TlsFault::Unreadable(path.to_owned(), io::ErrorKind::InvalidInput));
     }
+    let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(TlsFault::TooLong(path.to_owned()));
     }
     Ok(bytes)
+}
+
+/// Why a handshake failed, in a fixed word for the log: nothing of it is the client's.
+pub(super) fn handshake_fault(error: &io::Error) -> &'static str {
+    use rustls::{CertificateError, Error};
+    let Some(fault) = error.get_ref().and_then(|source| source.downcast_ref::<Error>()) else {
+        return "the client went away";
+    };
+    match fault {
+        Error::NoCertificatesPresented => "the client showed no certificate",
+        Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        ) => "the client's certificate has expired",
+        Error::InvalidCertificate(
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. },
+        ) => "the client's certificate is not valid yet",
+        Error::InvalidCertificate(
+            CertificateError::UnknownIssuer | CertificateError::BadSignature,
+        ) => "no authority vouches for the client's certificate",
+        Error::InvalidCertificate(_) => "the client's certificate was refused",
+        Error::AlertReceived(_) => "the client refused the gate's certificate, or gave up",
+        Error::PeerIncompatible(_) | Error::NoApplicationProtocol => {
+            "the client speaks no TLS 1.3, or no HTTP/2"
+        }
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => "what came is no TLS",
+        _ => "the handshake went wrong",
+    }
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsFault> {

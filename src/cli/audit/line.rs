@@ -46,6 +46,10 @@ pub(super) fn human(step: &Step) -> Option<String> {
         "conversation_id",
         "confirmation_id",
         "confirmed_by_user_id",
+        "reload_result",
+        "reload_trigger",
+        "key_purpose",
+        "key_id",
     ];
     let mut words: Vec<String> = texts.iter().filter_map(|name| fields.text(name)).collect();
     words.extend(fields.text("attempt").map(|attempt| format!("attempt {attempt}")));
@@ -117,6 +121,11 @@ impl Fields {
         fields.add("tool_call_id", &event.tool_call_id);
         fields.add("tool", &event.tool);
         fields.add("confirmation_id", &event.confirmation_id);
+        fields.word("reload_result", event.reload_result().as_str_name(), "RELOAD_RESULT_");
+        fields.word("reload_trigger", event.reload_trigger().as_str_name(), "RELOAD_TRIGGER_");
+        fields.add("policy_digest_before", &event.policy_digest_before);
+        fields.word("key_purpose", event.key_purpose().as_str_name(), "KEY_PURPOSE_");
+        fields.add("key_id", &event.key_id);
         fields.add("confirmed_by_user_id", &event.confirmed_by_user_id);
         fields.time("confirmed_at", event.confirmed_at.map(|time| (time.seconds, time.nanos)));
         let expires_at = event.confirmation_expires_at.map(|time| (time.seconds, time.nanos));
@@ -139,6 +148,14 @@ impl Fields {
     fn add(&mut self, name: &'static str, text: &str) {
         if !text.is_empty() {
             self.0.push((name, json!(text)));
+        }
+    }
+
+    /// The journal's word for a value of an enum that is there.
+    fn word(&mut self, name: &'static str, of_wire: &str, prefix: &str) {
+        let word = of_wire.trim_start_matches(prefix);
+        if word != "UNSPECIFIED" {
+            self.add(name, &word.to_lowercase());
         }
     }
 

@@ -20,6 +20,7 @@ use crate::grpc::assert_refused;
 use crate::support::certificates::{
     Authority, Certificate, connect, connect_speaking, connect_with, self_signed,
 };
+use crate::support::process::Process;
 use crate::support::running::{
     CONFIRMER, Options, PROPOSER, call, channel, context, get, metric, start_handler, until,
     with_bearer, write_config,
@@ -184,6 +185,31 @@ async fn nobody_vouches_for_these() {
         }
     }
     world.answer(&[BACKEND]).await.unwrap();
+}
+
+/// The caller is told nothing; who looks after the gate is.
+#[tokio::test]
+async fn why_a_handshake_failed_is_logged() {
+    let (_, upstream, _stop) = start_handler().await;
+    let directory = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    authority.server().write(directory.path(), "server");
+    fs::write(directory.path().join("ca.crt"), &authority.pem).unwrap();
+    let (process, address, _) = Process::serving(&configure(&directory, &upstream)).await;
+    let cases = [
+        (Some(authority.expired(&[BACKEND])), "the client's certificate has expired"),
+        (Some(self_signed(&[BACKEND])), "no authority vouches for the client's certificate"),
+        (None, "the client showed no certificate"),
+    ];
+    for (client, fault) in cases {
+        if let Ok(channel) = connect(&address, &authority.pem, client.as_ref()).await {
+            run(&channel, request()).await.unwrap_err();
+        }
+        until(fault, async || process.log().contains(fault)).await;
+    }
+    let mut plain = TcpStream::connect(&address).await.unwrap();
+    plain.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+    until("the rest", async || process.log().contains("what came is no TLS")).await;
 }
 
 #[tokio::test]

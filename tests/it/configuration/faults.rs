@@ -140,6 +140,17 @@ fn a_secret_serves_one_purpose() {
     assert_eq!(faults(&directory, &document), ["/audit MISSING_FIELD", "/callers SECRET_REFUSED"]);
 }
 
+/// To open one waits for whoever writes to it.
+#[test]
+fn a_pipe_is_no_secret_file_and_keeps_nobody_waiting() {
+    let (directory, document) = sound();
+    let pipe = directory.path().join("operator");
+    fs::remove_file(&pipe).unwrap();
+    let made = std::process::Command::new("mkfifo").args(["-m", "600"]).arg(&pipe).status();
+    assert!(made.unwrap().success());
+    assert_eq!(faults(&directory, &document), ["/callers/3/secret_file SECRET_REFUSED"]);
+}
+
 #[test]
 fn a_secret_file_is_judged_by_mode_length_content_and_kind() {
     let judge = |mode: u32, content: &[u8]| {

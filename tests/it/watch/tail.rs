@@ -6,6 +6,8 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use serde_json::Value;
+use toolgate::domain::audit::ReloadTrigger;
+use toolgate::ports::Administration as _;
 
 use crate::support::journal::records;
 use crate::support::process::{Process, run_text};
@@ -22,6 +24,38 @@ fn values(text: &str) -> Vec<Value> {
 
 fn secret(directory: &Path, name: &str) -> String {
     directory.join(name).to_str().unwrap().to_owned()
+}
+
+/// Reloads and keys are of no tenant: an auditor of every one hears of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_concerns_the_gate_as_a_whole_is_printed_with_all_it_says() {
+    let mut world = super::small_world().await;
+    super::read(&world, "tenant-1", "patient", "c1").await;
+    let reloader = world.running().reloader().clone();
+    reloader.reload(ReloadTrigger::Signal).await.unwrap();
+    let file = world.directory.path().join("toolgate.yaml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text.replace("kind: Gate", "kind: Gates")).unwrap();
+    reloader.reload(ReloadTrigger::Files).await.unwrap();
+    let records = records(world.directory.path());
+    assert_eq!(records.len(), 4, "{records:?}");
+    let address = world.running().addresses()[0].clone();
+    let auditor = secret(world.directory.path(), "auditor");
+    let (code, out, told) = run_text(arguments(&address, &auditor, &["--output", "json"]));
+    assert_eq!((code, &*told), (Some(0), ""));
+    assert_eq!(values(&out), records);
+    assert_eq!(
+        (&records[2]["reload_result"], &records[2]["reload_trigger"]),
+        (&"unchanged".into(), &"signal".into())
+    );
+    let (_, people, _) = run_text(arguments(&address, &auditor, &[]));
+    assert!(people.contains("reload  failed  files"), "{people}");
+    // Who asks for a tenant, or for a tool, asks for nothing of the kind.
+    for more in [["--tenant", "tenant-1"], ["--tool", "patient"]] {
+        let (_, out, _) = run_text(arguments(&address, &auditor, &more));
+        assert_eq!(out.lines().count(), 2, "{out}");
+    }
+    world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
