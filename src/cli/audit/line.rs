@@ -74,10 +74,8 @@ impl Fields {
         fields.add("event", &name.to_lowercase());
         fields.head(&event.journal_id, event.sequence);
         fields.time("time", event.time.map(|time| (time.seconds, time.nanos)));
-        fields.add("request_id", &event.request_id);
-        fields.add("user_id", &event.user_id);
-        fields.add("tenant_id", &event.tenant_id);
-        fields.add("conversation_id", &event.conversation_id);
+        let AuditEvent { request_id, user_id, tenant_id, conversation_id, .. } = event;
+        fields.context([request_id, user_id, tenant_id, conversation_id]);
         fields.add("tool_call_id", &event.tool_call_id);
         fields.add("tool", &event.tool);
         fields.add("suggested_tool_hash", &event.suggested_tool_hash);
@@ -114,10 +112,8 @@ impl Fields {
         fields.add("event", &name.to_lowercase());
         fields.head(&event.journal_id, event.sequence);
         fields.time("time", event.time.map(|time| (time.seconds, time.nanos)));
-        fields.add("request_id", &event.request_id);
-        fields.add("user_id", &event.user_id);
-        fields.add("tenant_id", &event.tenant_id);
-        fields.add("conversation_id", &event.conversation_id);
+        let AdministrativeEvent { request_id, user_id, tenant_id, conversation_id, .. } = event;
+        fields.context([request_id, user_id, tenant_id, conversation_id]);
         fields.add("tool_call_id", &event.tool_call_id);
         fields.add("tool", &event.tool);
         fields.add("confirmation_id", &event.confirmation_id);
@@ -137,6 +133,11 @@ impl Fields {
     fn head(&mut self, journal_id: &str, sequence: u64) {
         self.add("journal_id", journal_id);
         self.0.push(("sequence", json!(sequence)));
+    }
+
+    fn context(&mut self, texts: [&str; 4]) {
+        let names = ["request_id", "user_id", "tenant_id", "conversation_id"];
+        names.iter().zip(texts).for_each(|(name, text)| self.add(name, text));
     }
 
     fn tail(&mut self, texts: [&str; 4]) {

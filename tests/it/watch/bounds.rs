@@ -11,15 +11,18 @@ use crate::support::running::{
 use crate::support::watching::{Watching, events, from, written};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn two_hundred_that_never_read_hold_up_nothing() {
-    const IDLE: usize = 200;
+async fn a_thousand_that_never_read_hold_up_nothing() {
+    const IDLE: usize = 1_000;
+    const OF_A_CONNECTION: usize = 200;
     const CALLS: usize = 150;
     let world = super::small_world().await;
-    // On a connection of their own: what they do not read fills its window, too.
-    let idle_channel = channel(&world.running().addresses()[0]).await;
+    // On connections of their own: what they do not read fills a window, too.
     let mut idle = Vec::with_capacity(IDLE);
-    for _ in 0..IDLE {
-        idle.push(Watching::start(&idle_channel, from(0)).await.unwrap());
+    for _ in 0..IDLE / OF_A_CONNECTION {
+        let channel = channel(&world.running().addresses()[0]).await;
+        for _ in 0..OF_A_CONNECTION {
+            idle.push(Watching::start(&channel, from(0)).await.unwrap());
+        }
     }
     // Their windows fill, and the gate goes on.
     for number in 0..CALLS {
@@ -27,7 +30,7 @@ async fn two_hundred_that_never_read_hold_up_nothing() {
     }
     let written = written(world.directory.path());
     assert_eq!(written.len(), 2 * CALLS);
-    assert_eq!(world.metric("toolgate_watchers", &[]).await, 200);
+    assert_eq!(world.metric("toolgate_watchers", &[]).await, 1_000);
     let channel = channel(&world.running().addresses()[0]).await;
     let mut keen = Watching::start(&channel, from(0)).await.unwrap();
     assert_eq!(events(&keen.to(2 * CALLS as u64).await), written);
