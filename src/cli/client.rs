@@ -62,6 +62,9 @@ impl GateAddress {
             (None, Some(_)) => {
                 return Err(Failure::new("write --gate https://HOST:PORT: --ca is for TLS alone"));
             }
+            (None, None) if self.gate.contains("://") => {
+                return Err(Failure::new("write --gate HOST:PORT, https://HOST:PORT or unix:PATH"));
+            }
             (None, None) => {
                 let is_socket = self.gate.starts_with("unix:");
                 let uri =
@@ -131,8 +134,17 @@ impl Connected {
 /// By value, as a closure of `map_err` takes it.
 #[allow(clippy::needless_pass_by_value, reason = "map_err hands the status over")]
 pub(super) fn told(status: tonic::Status) -> Failure {
-    let reason = status.get_details_error_info().map(|info| info.reason).unwrap_or_default();
-    let text = format!("the gate answered {:?} {reason}: {}", status.code(), status.message());
+    let text = match status.get_details_error_info() {
+        Some(info) => {
+            format!("the gate answered {:?} {}: {}", status.code(), info.reason, status.message())
+        }
+        // No answer of a gate's: under TLS a certificate is refused once the handshake seems done.
+        None => format!(
+            "no answer from the gate ({:?}, {}); where it refused the connection, its log says why",
+            status.code(),
+            status.message()
+        ),
+    };
     // Whoever answers there: a terminal is sent no control character.
     Failure::new(text.replace(is_forbidden, "\u{fffd}"))
 }

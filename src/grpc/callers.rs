@@ -293,7 +293,7 @@ impl Nobody {
         match self {
             Self::Missing => "no identity was shown",
             Self::Repeated => "more than one authorization entry",
-            Self::Malformed => "the authorization entry is no bearer secret",
+            Self::Malformed => "the authorization entry is malformed",
             Self::UnknownSecret => "unknown secret",
             Self::UnknownProcess => "unknown process",
             Self::UnknownCertificate => "unknown certificate",

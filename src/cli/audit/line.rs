@@ -21,8 +21,17 @@ pub(super) fn json(step: &Step) -> Option<String> {
         Step::Progress(_) => return None,
     };
     let members: Vec<_> =
-        fields.0.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        fields.0.iter().map(|(name, value)| format!("\"{name}\":{}", in_order(value))).collect();
     Some(escaped(&format!("{{{}}}", members.join(","))))
+}
+
+/// A summary in the journal's order, so that the line verifies as the journal's does.
+fn in_order(value: &Value) -> String {
+    let member = |name: &&str| Some(format!("\"{name}\":{}", value.get(*name)?));
+    match COUNTS.iter().map(member).collect::<Option<Vec<_>>>() {
+        Some(members) => format!("{{{}}}", members.join(",")),
+        None => value.to_string(),
+    }
 }
 
 /// A line for people; nothing for progress.
@@ -65,6 +74,16 @@ pub(super) fn gap_told(gap: &AuditGap) -> String {
     );
     told.replace(is_forbidden, "\u{fffd}")
 }
+
+/// The members of a summary, in the journal's order.
+const COUNTS: [&str; 6] = [
+    "field_count",
+    "scalar_count",
+    "collection_count",
+    "redacted_field_count",
+    "content_field_count",
+    "identifier_field_count",
+];
 
 impl Fields {
     fn of_call(event: &AuditEvent) -> Self {
@@ -168,15 +187,18 @@ impl Fields {
 
     fn counts(&mut self, name: &'static str, counts: Option<&PayloadSummary>) {
         let Some(counts) = counts else { return };
-        let value = json!({
-            "field_count": counts.field_count,
-            "scalar_count": counts.scalar_count,
-            "collection_count": counts.collection_count,
-            "redacted_field_count": counts.redacted_field_count,
-            "content_field_count": counts.content_field_count,
-            "identifier_field_count": counts.identifier_field_count,
-        });
-        self.0.push((name, value));
+        let numbers = [
+            counts.field_count,
+            counts.scalar_count,
+            counts.collection_count,
+            counts.redacted_field_count,
+            counts.content_field_count,
+            counts.identifier_field_count,
+        ];
+        self.0.push((
+            name,
+            COUNTS.iter().zip(numbers).map(|(name, number)| (*name, json!(number))).collect(),
+        ));
     }
 
     fn text(&self, name: &str) -> Option<String> {

@@ -400,7 +400,7 @@ impl fmt::Display for KeyFault {
             ),
             Self::Private(id) => write!(f, "the key {id:?} is a private key"),
             Self::Symmetric(id) => {
-                write!(f, "the key {id:?} is a shared secret: who verifies with it could sign")
+                write!(f, "the key {id:?} is symmetric: who verifies with it could sign")
             }
             Self::NoId => f.write_str("a key has no kid, or one that is too long"),
             Self::Twice(id) => write!(f, "the key id {id:?} is used twice"),
