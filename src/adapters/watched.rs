@@ -3,6 +3,7 @@
 //! By content and by asking, not by the operating system's notices: a mounted
 //! `ConfigMap` swaps a link two directories up, which notices of the file miss.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
@@ -22,7 +23,24 @@ pub struct Watched {
 }
 
 /// The files' contents in the order of their paths, or why they cannot be read.
-pub type Contents = Result<Vec<Vec<u8>>, io::ErrorKind>;
+pub type Contents = Result<Vec<Vec<u8>>, Unreadable>;
+
+/// The first of the files that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    path: PathBuf,
+    kind: io::ErrorKind,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.path.display();
+        match self.kind {
+            io::ErrorKind::InvalidInput => write!(f, "{path} is no regular file"),
+            kind => write!(f, "{path} cannot be read: {kind}"),
+        }
+    }
+}
 
 impl Watched {
     /// Reads files for the first time. Of each at most one byte more than
@@ -75,5 +93,8 @@ fn read_all(paths: &[PathBuf], max_bytes: usize) -> Contents {
         File::open(path)?.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    paths.iter().map(read).collect::<io::Result<_>>().map_err(|error| error.kind())
+    let named = |path: &PathBuf| {
+        read(path).map_err(|error: io::Error| Unreadable { path: path.clone(), kind: error.kind() })
+    };
+    paths.iter().map(named).collect()
 }

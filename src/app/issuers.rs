@@ -44,7 +44,7 @@ fn take(
 ) -> bool {
     let keys = match contents {
         Ok(contents) => source.keys(contents).map_err(|fault| fault.to_string()),
-        Err(kind) => Err(format!("a key file cannot be read: {kind}")),
+        Err(fault) => Err(fault.to_string()),
     };
     match keys {
         Ok(keys) => {

@@ -1,7 +1,5 @@
 //! Where an issuer's public keys are, and whether they will do.
 
-use std::io;
-
 use serde_json::Value;
 
 use super::Compiler;
@@ -42,8 +40,13 @@ impl Compiler<'_> {
         };
         let files = Watched::read(source.paths(), source.max_bytes());
         match files.contents() {
-            Err(kind) => {
-                self.unreadable(fields.at(place), *kind);
+            Err(fault) => {
+                self.find(
+                    fields.at(place),
+                    Code::UnreadableFile,
+                    fault.to_string(),
+                    "name a file that the gate's user can read",
+                );
                 None
             }
             Ok(contents) => match source.keys(contents) {
@@ -54,15 +57,6 @@ impl Compiler<'_> {
                 }
             },
         }
-    }
-
-    fn unreadable(&mut self, pointer: String, kind: io::ErrorKind) {
-        self.find(
-            pointer,
-            Code::UnreadableFile,
-            format!("a key file cannot be read: {kind}"),
-            "name a file that the gate's user can read",
-        );
     }
 
     fn jwks(&mut self, fields: &Fields<'_>) -> Option<KeySource> {

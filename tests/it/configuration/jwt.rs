@@ -164,3 +164,15 @@ fn a_secret_has_not_the_form_of_a_token() {
     document["jwt"] = Value::Null;
     assert_eq!(faults(&directory, &document), Vec::<String>::new());
 }
+
+/// An issuer may have many files.
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let (directory, mut document) = sound_issuers();
+    for (file, said) in [("nowhere.pem", "cannot be read"), (".", "is no regular file")] {
+        document["jwt"][0]["keys"][0]["file"] = json!(file);
+        let place = directory.path().join("toolgate.yaml");
+        let faults = toolgate::config::compile(&document, &place).unwrap_err().to_string();
+        assert!(faults.contains(&format!("{file} {said}")), "{faults}");
+    }
+}
