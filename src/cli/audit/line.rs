@@ -9,29 +9,20 @@ use crate::domain::proposal::is_forbidden;
 use crate::proto::watch_response::Step;
 use crate::proto::{AdministrativeEvent, AuditEvent, AuditGap, PayloadSummary};
 
-/// An event's fields, named and ordered as in the journal; absent ones are left out.
-struct Fields(Vec<(&'static str, Value)>);
+/// An event's fields as JSON, named and ordered as in the journal; absent ones are left out.
+struct Fields(Vec<(&'static str, String)>);
 
 /// The journal's own line of an event, or `gap` and its bounds; nothing for progress.
 pub(super) fn json(step: &Step) -> Option<String> {
     let fields = match step {
         Step::Event(event) => Fields::of_call(event),
         Step::AdministrativeEvent(event) => Fields::of_admin(event),
-        Step::Gap(gap) => Fields(vec![("gap", gap_bounds(gap))]),
+        Step::Gap(gap) => Fields(vec![("gap", gap_bounds(gap).to_string())]),
         Step::Progress(_) => return None,
     };
     let members: Vec<_> =
-        fields.0.iter().map(|(name, value)| format!("\"{name}\":{}", in_order(value))).collect();
+        fields.0.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
     Some(escaped(&format!("{{{}}}", members.join(","))))
-}
-
-/// A summary in the journal's order, so that the line verifies as the journal's does.
-fn in_order(value: &Value) -> String {
-    let member = |name: &&str| Some(format!("\"{name}\":{}", value.get(*name)?));
-    match COUNTS.iter().map(member).collect::<Option<Vec<_>>>() {
-        Some(members) => format!("{{{}}}", members.join(",")),
-        None => value.to_string(),
-    }
 }
 
 /// A line for people; nothing for progress.
@@ -75,22 +66,11 @@ pub(super) fn gap_told(gap: &AuditGap) -> String {
     told.replace(is_forbidden, "\u{fffd}")
 }
 
-/// The members of a summary, in the journal's order.
-const COUNTS: [&str; 6] = [
-    "field_count",
-    "scalar_count",
-    "collection_count",
-    "redacted_field_count",
-    "content_field_count",
-    "identifier_field_count",
-];
-
 impl Fields {
     fn of_call(event: &AuditEvent) -> Self {
         let mut fields = Self(Vec::new());
         let is_completed = event.reason != 0;
-        let name = event.event().as_str_name().trim_start_matches("AUDIT_EVENT_TYPE_");
-        fields.add("event", &name.to_lowercase());
+        fields.word("event", event.event().as_str_name(), "AUDIT_EVENT_TYPE_");
         fields.head(&event.journal_id, event.sequence);
         fields.time("time", event.time.map(|time| (time.seconds, time.nanos)));
         let AuditEvent { request_id, user_id, tenant_id, conversation_id, .. } = event;
@@ -98,19 +78,19 @@ impl Fields {
         fields.add("tool_call_id", &event.tool_call_id);
         fields.add("tool", &event.tool);
         fields.add("suggested_tool_hash", &event.suggested_tool_hash);
-        fields.0.push(("attempt", json!(event.attempt)));
+        fields.value("attempt", event.attempt);
         let outcome = event.outcome().as_str_name().trim_start_matches("OUTCOME_");
         let outcome = if is_completed { outcome.to_lowercase() } else { "started".to_owned() };
         fields.add("outcome", &outcome);
         if is_completed {
             fields.add("reason", event.reason().as_str_name().trim_start_matches("REASON_"));
-            fields.0.push(("duration_ms", json!(event.duration_ms)));
+            fields.value("duration_ms", event.duration_ms);
         }
         fields.counts("arguments_summary", event.arguments_summary.as_ref());
         fields.add("arguments_digest", &event.arguments_digest);
         fields.counts("result_summary", event.result_summary.as_ref());
         fields.add("result_digest", &event.result_digest);
-        fields.0.push(("model_suggested", json!(event.model_suggested)));
+        fields.value("model_suggested", event.model_suggested);
         fields.add("confirmation_id", &event.confirmation_id);
         fields.add("confirmed_by_user_id", &event.confirmed_by_user_id);
         fields.time("confirmed_at", event.confirmed_at.map(|time| (time.seconds, time.nanos)));
@@ -127,8 +107,7 @@ impl Fields {
 
     fn of_admin(event: &AdministrativeEvent) -> Self {
         let mut fields = Self(Vec::new());
-        let name = event.event().as_str_name().trim_start_matches("ADMINISTRATIVE_EVENT_TYPE_");
-        fields.add("event", &name.to_lowercase());
+        fields.word("event", event.event().as_str_name(), "ADMINISTRATIVE_EVENT_TYPE_");
         fields.head(&event.journal_id, event.sequence);
         fields.time("time", event.time.map(|time| (time.seconds, time.nanos)));
         let AdministrativeEvent { request_id, user_id, tenant_id, conversation_id, .. } = event;
@@ -151,7 +130,7 @@ impl Fields {
 
     fn head(&mut self, journal_id: &str, sequence: u64) {
         self.add("journal_id", journal_id);
-        self.0.push(("sequence", json!(sequence)));
+        self.value("sequence", sequence);
     }
 
     fn context(&mut self, texts: [&str; 4]) {
@@ -165,9 +144,13 @@ impl Fields {
         }
     }
 
+    fn value(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.0.push((name, value.into().to_string()));
+    }
+
     fn add(&mut self, name: &'static str, text: &str) {
         if !text.is_empty() {
-            self.0.push((name, json!(text)));
+            self.value(name, text);
         }
     }
 
@@ -182,28 +165,32 @@ impl Fields {
     /// Seconds and nanoseconds of a wire time, as the journal writes it.
     fn time(&mut self, name: &'static str, parts: Option<(i64, i32)>) {
         let time = parts.and_then(|(seconds, nanos)| Timestamp::new(seconds, nanos).ok());
-        self.0.extend(time.map(|time| (name, json!(format!("{time:.6}")))));
+        if let Some(time) = time {
+            self.value(name, format!("{time:.6}"));
+        }
     }
 
+    /// Written out, since its members are in the journal's order.
     fn counts(&mut self, name: &'static str, counts: Option<&PayloadSummary>) {
         let Some(counts) = counts else { return };
-        let numbers = [
+        let text = format!(
+            "{{\"field_count\":{},\"scalar_count\":{},\"collection_count\":{},\
+             \"redacted_field_count\":{},\"content_field_count\":{},\
+             \"identifier_field_count\":{}}}",
             counts.field_count,
             counts.scalar_count,
             counts.collection_count,
             counts.redacted_field_count,
             counts.content_field_count,
             counts.identifier_field_count,
-        ];
-        self.0.push((
-            name,
-            COUNTS.iter().zip(numbers).map(|(name, number)| (*name, json!(number))).collect(),
-        ));
+        );
+        self.0.push((name, text));
     }
 
+    /// A field for people: without the quotation marks of a text.
     fn text(&self, name: &str) -> Option<String> {
-        let (_, value) = self.0.iter().find(|(known, _)| *known == name)?;
-        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+        let (_, json) = self.0.iter().find(|(known, _)| *known == name)?;
+        Some(serde_json::from_str(json).unwrap_or_else(|_| json.clone()))
     }
 }
 
