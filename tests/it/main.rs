@@ -30,6 +30,7 @@ mod jwt;
 mod ledger;
 mod logs;
 mod metrics;
+mod postgres;
 mod python;
 mod reasons;
 mod recovery;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use hyper_util::rt::TokioIo;
 use rcgen::{
-    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType,
-    date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    SanType, date_time_ymd,
 };
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -45,7 +45,15 @@ impl Authority {
 
     /// The certificate of a server that is reached at localhost.
     pub fn server(&self) -> Certificate {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        self.server_at(&["localhost"])
+    }
+
+    /// The same of one that is reached at these names and addresses.
+    pub fn server_at(&self, names: &[&str]) -> Certificate {
+        let all: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(all).unwrap();
+        // OpenSSL takes a certificate for self-signed that has its issuer's name.
+        params.distinguished_name.push(DnType::CommonName, names[0]);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.sign(&params)
     }
