@@ -2,5 +2,11 @@
 
 mod embedded;
 mod format;
+mod postgres;
+mod stored;
 
 pub use embedded::{EmbeddedLedger, EmbeddedOptions, OpenError, StoreFault};
+pub use postgres::{
+    ConnectFault, Migrated, PostgresError, PostgresLedger, PostgresOptions, PostgresStore,
+    PostgresTls, script,
+};

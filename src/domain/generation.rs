@@ -27,11 +27,24 @@ pub struct Generation {
 pub struct LedgerFound {
     /// Its last start.
     pub generation: Generation,
-    /// Whether an operator has given it a new identity since.
-    pub renewed: bool,
+    /// Whether other gates start on it as well, each with a journal of its own.
+    pub is_shared: bool,
+    /// Whether an operator has given it a new identity.
+    pub renewed: Renewed,
     /// The latest time that it was shown. Not its high-water mark: that stands
     /// still behind a clock that has stepped ahead, while calls go on.
     pub seen: Option<Timestamp>,
+}
+
+/// When an operator last gave a ledger a new identity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// Never, or starts ago.
+    Not,
+    /// Since the ledger's last start.
+    SinceLastStart,
+    /// Then.
+    At(Timestamp),
 }
 
 /// A journal as the same start finds it.
@@ -76,13 +89,25 @@ pub fn compare(ledger: &LedgerFound, journal: &JournalFound) -> Result<Witnesses
         if number < beside.number || ledger.was_not_shown(journal.newest_recorded) {
             return Err(LedgerOld);
         }
-        let journal_is_whole = number <= beside.number.saturating_add(1);
+        // Where others start as well, the ledger knows which calls are this journal's.
+        let journal_is_whole = ledger.is_shared || number <= beside.number.saturating_add(1);
         return Ok(Witnesses { ledger_is_whole: true, journal_is_whole });
     }
-    if journal.newest_recorded.is_some() && !ledger.renewed {
+    if !ledger.renewed.covers(journal.newest_recorded) {
         return Err(LedgerOld);
     }
     Ok(Witnesses { ledger_is_whole: false, journal_is_whole: false })
+}
+
+impl Renewed {
+    /// Whether the operator knew of everything that a ledger must know of.
+    fn covers(self, newest_recorded: Option<Timestamp>) -> bool {
+        match (self, newest_recorded) {
+            (_, None) | (Self::SinceLastStart, Some(_)) => true,
+            (Self::At(renewed), Some(newest)) => newest <= renewed,
+            (Self::Not, Some(_)) => false,
+        }
+    }
 }
 
 impl LedgerFound {
@@ -107,7 +132,12 @@ mod tests {
     }
 
     fn ledger(id: &str, number: u64) -> LedgerFound {
-        LedgerFound { generation: generation(id, number), renewed: false, seen: Some(THEN) }
+        LedgerFound {
+            generation: generation(id, number),
+            is_shared: false,
+            renewed: Renewed::Not,
+            seen: Some(THEN),
+        }
     }
 
     fn journal(beside: Option<Generation>) -> JournalFound {
@@ -144,11 +174,27 @@ mod tests {
     }
 
     #[test]
+    fn on_a_shared_ledger_the_starts_of_others_count_as_well() {
+        let beside = journal(Some(generation("l", 7)));
+        let shared = |number| LedgerFound { is_shared: true, ..ledger("l", number) };
+        assert_eq!(compare(&shared(6), &beside), Err(LedgerOld));
+        assert_eq!(compare(&shared(7), &beside), Ok(WHOLE));
+        assert_eq!(compare(&shared(70), &beside), Ok(WHOLE));
+    }
+
+    #[test]
     fn another_ledger_must_be_renewed_where_there_is_what_it_must_know() {
         let beside = journal(Some(generation("l", 7)));
         let apart = Ok(Witnesses { ledger_is_whole: false, journal_is_whole: false });
         assert_eq!(compare(&ledger("other", 9), &beside), Err(LedgerOld));
-        assert_eq!(compare(&LedgerFound { renewed: true, ..ledger("other", 1) }, &beside), apart);
+        for (renewed, wanted) in [
+            (Renewed::SinceLastStart, apart),
+            (Renewed::At(THEN), apart),
+            (Renewed::At(Timestamp::constant(1_799_999_999, 0)), Err(LedgerOld)),
+        ] {
+            let other = LedgerFound { renewed, ..ledger("other", 1) };
+            assert_eq!(compare(&other, &beside), wanted, "{renewed:?}");
+        }
         let nothing = JournalFound { newest_recorded: None, ..beside };
         assert_eq!(compare(&ledger("other", 0), &nothing), apart);
     }

@@ -133,6 +133,19 @@ pub fn settle_unwitnessed(record: &Record, now: Timestamp) -> (Ended, u32) {
     (lost(record.effect_before.and(at_worst(record)), now), record.last_attempt)
 }
 
+/// Whether the pair of a record's first attempt is closed as lost among these
+/// events: what a successor writes for a gate whose journal is elsewhere.
+#[must_use]
+pub fn is_closed(record: &Record, ended: &[Arc<Event>]) -> bool {
+    let call = CallName::of(&record.started);
+    ended.iter().any(|event| {
+        CallName::of(event) == call
+            && event.attempt == record.started.attempt
+            && event.context.request_id == record.started.context.request_id
+            && matches!(event.kind, EventKind::Completed { reason: Reason::ProcessLost, .. })
+    })
+}
+
 impl Standing {
     /// Of an event of the record's own call. In doubt it is the reservation's.
     fn of(event: &Event, record: &Record) -> Self {

@@ -80,6 +80,11 @@ impl Watermark {
         ClockState::Trusted
     }
 
+    /// Goes by a mark that others have moved, or an operator has put back.
+    pub const fn follow(&mut self, mark: Option<Timestamp>) {
+        self.mark = mark;
+    }
+
     /// Moves the mark on to a time that was not read by this process.
     pub fn advance(&mut self, now: Timestamp) {
         self.mark = self.mark.max(Some(now));
@@ -159,6 +164,17 @@ mod tests {
         clock.observe(at(100, 0));
         assert_eq!(clock.observe(at(0, 10)), ClockState::Behind);
         assert_eq!(clock.observe(at(120, 20)), ClockState::Trusted);
+    }
+
+    #[test]
+    fn a_mark_that_others_have_moved_is_gone_by() {
+        let mut clock = Watermark::new(None, SKEW);
+        assert_eq!(clock.observe(at(0, 0)), ClockState::Trusted);
+        clock.follow(Some(at(100, 0).now));
+        assert_eq!(clock.observe(at(10, 10)), ClockState::Behind);
+        clock.follow(Some(at(5, 0).now));
+        assert_eq!(clock.observe(at(20, 20)), ClockState::Trusted, "put back");
+        assert_eq!(mark(&clock), Some(20));
     }
 
     #[test]

@@ -93,6 +93,18 @@ pub trait Ledger: Send + Sync {
     /// See [`LedgerFault`].
     async fn running(&self) -> Result<Vec<(CallKey, Record)>, LedgerFault>;
 
+    /// The calls of gates that have died, for which this one answers from now on:
+    /// whether their attempts were started another journal knows, and the pairs
+    /// that are open there are closed in this one. Told again until they are
+    /// settled. To be called every ten seconds; a ledger of one gate has none.
+    ///
+    /// # Errors
+    ///
+    /// See [`LedgerFault`].
+    async fn take_over(&self) -> Result<Vec<(CallKey, Record)>, LedgerFault> {
+        Ok(Vec::new())
+    }
+
     /// Judges the clock, and moves the high-water mark if nothing contradicts
     /// it. To be called every ten seconds.
     ///

@@ -27,7 +27,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 ///
 /// Each takes a registered or checked name, a number, a fixed word, or the text of one of the
 /// gate's own errors; none takes what a model, a user or an upstream wrote.
-pub const FIELDS: [&str; 48] = [
+pub const FIELDS: [&str; 49] = [
     "address",
     "attempt",
     "attempts",
@@ -43,6 +43,7 @@ pub const FIELDS: [&str; 48] = [
     "duration_ms",
     "duration_us",
     "effect",
+    "epoch",
     "error_kind",
     "events",
     "fault",

@@ -3,6 +3,8 @@
 mod batches;
 mod calls;
 mod embedded;
+mod owners;
+pub mod postgres;
 mod records;
 mod reopened;
 mod tickets;
@@ -56,3 +58,10 @@ macro_rules! keeps_the_contract {
 }
 
 keeps_the_contract!(embedded_ledger, crate::ledger::embedded::Directory::new());
+keeps_the_contract!(
+    postgres_ledger,
+    match crate::ledger::postgres::OwnDatabase::new() {
+        Some(place) => place,
+        None => return,
+    }
+);

@@ -109,6 +109,14 @@ const WALLS: &[Wall] = &[
         ],
     },
     Wall {
+        what: "the database",
+        names: &["tokio_postgres", "tokio_postgres_rustls", "deadpool"],
+        places: &[
+            ("adapters/ledger/postgres.rs", "its pool"),
+            ("adapters/ledger/postgres/", "asks it"),
+        ],
+    },
+    Wall {
         what: "the signatures of tokens",
         names: &["jsonwebtoken"],
         places: &[("grpc/callers/jwt_keys.rs", "reads public keys, and verifies with them")],
@@ -178,6 +186,8 @@ const WALLS: &[Wall] = &[
                 "adapters/ledger/embedded/session.rs",
                 "a reservation's id, which only its holder may settle",
             ),
+            ("adapters/ledger/postgres/reserve.rs", "the same"),
+            ("adapters/ledger/postgres/owner.rs", "what tells a start from any other"),
             ("gate/confirm.rs", "a confirmation's id"),
             ("cli/demo/stage.rs", "the name of a temporary directory"),
             ("cli/demo/upstream/drafts.rs", "the name of a file until it is whole"),

@@ -34,8 +34,9 @@ use uuid::Uuid;
 
 pub use error::{OpenError, StoreFault};
 
-use self::session::{Loser, forget_at, ticket_use};
+use self::session::Loser;
 use self::writer::Queue;
+use crate::adapters::ledger::stored::{forget_at, ticket_use};
 use crate::adapters::lock::{Lock, LockFault};
 use crate::domain::generation::{Generation, LedgerFound};
 use crate::domain::record::{CallKey, Claim, Record, TicketUse};
@@ -139,7 +140,7 @@ impl EmbeddedLedger {
         Ok(Self {
             id: Mutex::new(id),
             mark_at_open: mark,
-            found: LedgerFound { generation, renewed, seen },
+            found: LedgerFound { generation, is_shared: false, renewed, seen },
             store,
             manifest,
             skew,

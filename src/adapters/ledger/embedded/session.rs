@@ -6,7 +6,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::error::StoreFault;
-use super::tables::{Tables, Ticket};
+use super::tables::Tables;
+use crate::adapters::ledger::stored::{StoredTicket as Ticket, forget_at, ticket_use};
 use crate::domain::reason::Reason;
 use crate::domain::record::{CallKey, Claim, State, TicketShown, TicketUse, Turned, decide};
 use crate::domain::watermark::{ClockState, Reading, Watermark};
@@ -191,25 +192,4 @@ impl Session<'_, '_> {
     fn keep_mark(&mut self) -> Result<(), StoreFault> {
         self.clock.mark().map_or(Ok(()), |mark| self.tables.set_mark(mark))
     }
-}
-
-/// What is known of a ticket: what is stored, if anything is, else whether it may
-/// have been forgotten.
-pub(super) fn ticket_use(stored: Option<Ticket>, forgotten: i64, forget_at: i64) -> TicketUse {
-    match stored {
-        Some(ticket) if ticket.revoked => TicketUse::Revoked,
-        Some(ticket) if ticket.spent_by.is_some() => TicketUse::Spent,
-        _ if forget_at <= forgotten => TicketUse::Forgotten,
-        _ => TicketUse::Unused,
-    }
-}
-
-/// When a ticket may be forgotten, in Unix seconds: once no clock within the skew
-/// holds it for valid.
-pub(super) fn forget_at(expires_at: Timestamp, skew: Duration) -> i64 {
-    let margin = i64::try_from(skew.as_secs()).unwrap_or(i64::MAX).saturating_mul(2);
-    expires_at
-        .as_second()
-        .saturating_add(margin)
-        .saturating_add(i64::from(skew.subsec_nanos() > 0) * 2)
 }

@@ -9,7 +9,9 @@ use uuid::Uuid;
 
 use super::error::StoreFault;
 use crate::adapters::ledger::format;
+use crate::adapters::ledger::stored::{StoredTicket as Ticket, ceiling};
 use crate::domain::audit::Digest;
+use crate::domain::generation::Renewed;
 use crate::domain::record::{CallKey, Record};
 
 /// A record as JSON, by its key.
@@ -49,16 +51,6 @@ pub(super) struct Tables<'t> {
     tickets_by_time: Table<'t, (i64, u128), ()>,
     clock: Table<'t, &'static str, i64>,
     generation: Table<'t, &'static str, u64>,
-}
-
-/// A ticket that was spent, revoked, or both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ticket {
-    /// Unix seconds from which on it may be forgotten.
-    pub(super) forget_at: i64,
-    pub(super) revoked: bool,
-    /// The reservation.
-    pub(super) spent_by: Option<Uuid>,
 }
 
 impl<'t> Tables<'t> {
@@ -212,7 +204,7 @@ pub(super) struct Prepared {
     /// How often a gate has started on it.
     pub(super) generation: u64,
     /// Whether it has got a new identity since.
-    pub(super) renewed: bool,
+    pub(super) renewed: Renewed,
 }
 
 /// Makes the tables where they are missing, and says what they hold.
@@ -225,7 +217,8 @@ pub(super) fn prepare(database: &Database) -> Result<Prepared, StoreFault> {
     let generation = tables.generation.get(NUMBER)?.map_or(0, |number| number.value());
     let renewed = tables.generation.get(RENEWED)?.map(|number| number.value());
     // A start that died may have counted and gone no further.
-    let renewed = renewed.is_some_and(|at| generation <= at.saturating_add(1));
+    let is_since = renewed.is_some_and(|at| generation <= at.saturating_add(1));
+    let renewed = if is_since { Renewed::SinceLastStart } else { Renewed::Not };
     drop(tables);
     transaction.commit()?;
     Ok(Prepared { used, mark, seen, generation, renewed })
@@ -289,9 +282,4 @@ fn time_in(
 
 fn forgotten_in(clock: &impl ReadableTable<&'static str, i64>) -> Result<i64, StoreFault> {
     Ok(clock.get(FORGOTTEN)?.map_or(i64::MIN, |second| second.value()))
-}
-
-/// The first whole second that is not before a time.
-fn ceiling(time: Timestamp) -> i64 {
-    time.as_second() + i64::from(time.subsec_nanosecond() > 0)
 }
