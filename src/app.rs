@@ -2,6 +2,7 @@
 
 mod issuers;
 mod keys;
+mod ledger;
 mod listen;
 mod recover;
 mod reload;
@@ -24,9 +25,11 @@ use tonic_health::server::HealthReporter;
 
 use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{self, JournalFiles, JournalOptions};
-use crate::adapters::ledger::{self, EmbeddedLedger, EmbeddedOptions};
+use crate::adapters::ledger::{OpenError, PostgresError};
 use crate::adapters::upstream::{GrpcUpstreams, UpstreamConfig};
-use crate::config::{CallerConfig, Config, ConfirmationConfig, ListenerConfig, Shows};
+use crate::config::{
+    CallerConfig, Config, ConfirmationConfig, LedgerConfig, ListenerConfig, Shows,
+};
 use crate::domain::audit::{Digest, JournalKeys};
 use crate::domain::authorisation::Confirmations;
 use crate::domain::ticket::KeysFault;
@@ -35,7 +38,7 @@ use crate::grpc::audit::AuditOptions;
 use crate::grpc::listeners::Listener;
 use crate::grpc::server::Services;
 use crate::grpc::tls::{Tls, TlsFault};
-use crate::ports::{AuditLog, Clock, Journal, Ledger, Upstream};
+use crate::ports::{AuditLog, Clock, Journal, Upstream};
 use crate::proto::audit_server::AuditServer;
 use crate::proto::confirmations_server::ConfirmationsServer;
 use crate::proto::tool_gate_server::ToolGateServer;
@@ -44,6 +47,7 @@ use crate::telemetry::metrics::{Metrics, MetricsError};
 use crate::telemetry::readiness::{NotReady, Readiness};
 pub use keys::confirmation_keys;
 use keys::{audit_keys, known_keys};
+use ledger::{Started, Unstarted};
 use listen::{bind, callers, keep_tls};
 use recover::open_and_recover;
 pub use reload::Reloader;
@@ -64,6 +68,7 @@ pub struct Running {
     admin: SocketAddr,
     gate: Arc<Gate>,
     journal: Arc<JournalFiles>,
+    ledger: Option<Started>,
     drain: Duration,
     stop_serving: CancellationToken,
     stop_admin: CancellationToken,
@@ -82,7 +87,9 @@ pub struct Running {
 #[derive(Debug)]
 pub enum StartError {
     /// The ledger cannot be opened.
-    Ledger(ledger::OpenError),
+    Ledger(OpenError),
+    /// The ledger's database cannot be used.
+    Postgres(PostgresError),
     /// The calls that a killed process left running cannot be settled.
     LedgerRecovery,
     /// The ledger is older than the journal beside it.
@@ -121,14 +128,16 @@ impl Running {
         let policy = Arc::new(config.policy.snapshot);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
-        let (recorder, ledger) = open_ledger(config.confirmation, &config.data, &*clock)?.unzip();
+        let (confirmations, ledger) =
+            open_ledger(config.confirmation, &config.data, &*clock).await?.unzip();
         let bounds = (config.segment_bytes, config.journal_queue_events);
         let options = journal_options(&config.data, bounds, journal_keys, clock.now());
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
         let tool_metrics = metrics.tools(policy.contracts().map(|contract| &*contract.name));
-        let journal =
-            open_and_recover(options, ledger.as_deref(), &policy, &*clock, &tool_metrics).await?;
+        let (journal, ledger) =
+            open_and_recover(options, ledger, &policy, &*clock, &tool_metrics).await?;
+        let recorder = recorder(confirmations, ledger.as_ref());
         metrics.journal_opened(journal.head().sequence);
         let journal = Arc::new(journal);
 
@@ -141,11 +150,7 @@ impl Running {
                 in_flight: config.in_flight,
                 recorder,
             },
-            Ports {
-                journal: Arc::clone(&journal) as Arc<dyn Journal>,
-                upstream: Arc::clone(&upstreams) as Arc<dyn Upstream>,
-                clock: Arc::clone(&clock),
-            },
+            ports(&journal, &upstreams, &clock),
             metrics.clone(),
         );
 
@@ -201,6 +206,7 @@ impl Running {
             admin,
             gate,
             journal,
+            ledger,
             drain: config.drain,
             stop_serving,
             stop_admin,
@@ -234,6 +240,15 @@ impl Running {
         &self.reloader
     }
 
+    /// Returns if nothing but a restart helps any more: another gate has taken
+    /// over what this one answered for.
+    pub async fn lost(&self) {
+        match &self.ledger {
+            Some(ledger) => ledger.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Drains: readiness off and new calls refused, running ones finish within
     /// their grace, then connections close, the journal is flushed and the ledger closed.
     pub async fn stop(mut self) {
@@ -253,6 +268,9 @@ impl Running {
             end(follow_files).await;
         }
         self.reloader.close().await;
+        if let Some(ledger) = self.ledger {
+            ledger.close().await;
+        }
         self.stop_admin.cancel();
         // The admin server bounds its own closing; a panic of it costs nothing any more.
         drop(self.admin_server.await);
@@ -304,24 +322,42 @@ fn journal_options(
     JournalOptions { segment_bytes, queue_events, ..new }
 }
 
-/// The ledger beside the journal, with the keys of the tickets whose use it remembers.
-fn open_ledger(
+/// The ledger, with the keys of the tickets whose use it remembers.
+async fn open_ledger(
     config: Option<ConfirmationConfig>,
     data: &Path,
     clock: &dyn Clock,
-) -> Result<Option<(Recorder, Arc<EmbeddedLedger>)>, StartError> {
-    let directory = data.join("ledger");
-    let Some(config) = config else {
-        return if directory.exists() { Err(StartError::LedgerLeftOut) } else { Ok(None) };
-    };
-    let options =
-        EmbeddedOptions { skew: config.skew, ..EmbeddedOptions::new(directory, clock.now()) };
-    let ledger = Arc::new(EmbeddedLedger::open(&options).map_err(StartError::Ledger)?);
+) -> Result<Option<(Arc<Confirmations>, Unstarted)>, StartError> {
+    let is_embedded =
+        config.as_ref().is_some_and(|terms| matches!(terms.ledger, LedgerConfig::Embedded { .. }));
+    if !is_embedded && data.join("ledger").exists() {
+        return Err(StartError::LedgerLeftOut);
+    }
+    let Some(config) = config else { return Ok(None) };
     let keys = confirmation_keys(&config.secrets).map_err(StartError::Keys)?;
     let confirmations = Confirmations { keys, ticket_ttl: config.ticket_ttl, skew: config.skew };
-    let confirmations = Arc::new(confirmations);
-    let recorder = Recorder { confirmations, ledger: Arc::clone(&ledger) as Arc<dyn Ledger> };
-    Ok(Some((recorder, ledger)))
+    let ledger = Unstarted::open(&config.ledger, data, clock.now()).await?;
+    Ok(Some((Arc::new(confirmations), ledger)))
+}
+
+fn recorder(
+    confirmations: Option<Arc<Confirmations>>,
+    ledger: Option<&Started>,
+) -> Option<Recorder> {
+    let both = confirmations.zip(ledger);
+    both.map(|(confirmations, ledger)| Recorder { confirmations, ledger: ledger.port() })
+}
+
+fn ports(
+    journal: &Arc<JournalFiles>,
+    upstreams: &Arc<GrpcUpstreams>,
+    clock: &Arc<dyn Clock>,
+) -> Ports {
+    Ports {
+        journal: Arc::clone(journal) as Arc<dyn Journal>,
+        upstream: Arc::clone(upstreams) as Arc<dyn Upstream>,
+        clock: Arc::clone(clock),
+    }
 }
 
 /// Every address, bound.
@@ -402,6 +438,7 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ledger(_) => f.write_str("the ledger cannot be opened"),
+            Self::Postgres(_) => f.write_str("the ledger's database cannot be used"),
             Self::LedgerRecovery => f.write_str(
                 "the calls that a killed process left running cannot be settled in the ledger; look at the data directory's disk",
             ),
@@ -409,7 +446,7 @@ impl fmt::Display for StartError {
                 "the ledger is older than the journal beside it: it has forgotten tickets that were spent since, and must not be used; if it was restored from a copy, run toolgate ledger new-identity, which ends every ticket that is out",
             ),
             Self::LedgerLeftOut => f.write_str(
-                "the data directory has a ledger, and the configuration names none: calls that a killed process left running could not be told; put the ledger and confirmation sections back, or move the directory ledger/ aside for good",
+                "the data directory has a ledger, and the configuration does not use it: calls that a killed process left running could not be told; put the ledger and confirmation sections back, or move the directory ledger/ aside for good",
             ),
             Self::Keys(_) => f.write_str("the confirmation keys cannot be used"),
             Self::Journal(_) => f.write_str("the journal cannot be opened"),
@@ -427,6 +464,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Ledger(error) => Some(error),
+            Self::Postgres(error) => Some(error),
             Self::Keys(error) => Some(error),
             Self::Journal(error) => Some(error),
             Self::Bind { source, .. } => Some(source),

@@ -19,6 +19,7 @@ mod held;
 mod in_force;
 mod pair;
 mod steps;
+mod successor;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -365,6 +366,7 @@ impl Gate {
             if let Some(state) = recorder.observe(self.reading()).await {
                 self.note_clock(state);
             }
+            self.end_taken_over(recorder).await;
             recorder.forget_expired().await;
         }
     }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::StartError;
+use super::ledger::{Started, Unsettled, Unstarted};
 use crate::adapters::journal::{JournalFiles, JournalOptions, Recovered};
-use crate::adapters::ledger::EmbeddedLedger;
 use crate::domain::audit::{CallName, Entry, Event};
 use crate::domain::contract::ToolEffect;
 use crate::domain::generation::{self, JournalFound, LedgerOld};
@@ -20,59 +20,74 @@ use crate::telemetry::metrics::ToolMetrics;
 /// `limits.journal_queue_events` takes at once.
 const CLOSED_AT_ONCE: usize = 32;
 
-/// The calls that were reserved and not settled.
-pub(super) type Unsettled = Vec<(CallKey, Record)>;
-
-/// Opens the journal, closes the pairs that were left open and settles the calls
-/// that were left running: first the journal, which is what settling reads.
+/// Opens the journal, starts on the ledger, closes the pairs that were left open
+/// and settles the calls that were left running: first the journal, which is what
+/// settling reads.
 pub(super) async fn open_and_recover(
     options: JournalOptions,
-    ledger: Option<&EmbeddedLedger>,
+    ledger: Option<Unstarted>,
     policy: &PolicySnapshot,
     clock: &dyn Clock,
     tool_metrics: &ToolMetrics,
-) -> Result<JournalFiles, StartError> {
-    let unsettled = match ledger {
-        Some(ledger) => ledger.running().await.map_err(|_| StartError::LedgerRecovery)?,
-        None => Unsettled::new(),
+) -> Result<(JournalFiles, Option<Started>), StartError> {
+    let running = match &ledger {
+        Some(ledger) => ledger.running().await?,
+        None => Vec::new(),
     };
     failpoint!("journal-not-opened");
     let watched: HashSet<CallName> =
-        unsettled.iter().map(|(_, record)| CallName::of(&record.started)).collect();
-    let (journal, recovered) =
-        JournalFiles::open(JournalOptions { watched, ..options }).map_err(StartError::Journal)?;
+        running.iter().map(|(_, record)| CallName::of(&record.started)).collect();
+    let options = JournalOptions { watched: watched.clone(), ..options };
+    let (journal, recovered) = JournalFiles::open(options).map_err(StartError::Journal)?;
     if recovered.cut_bytes > 0 {
         tracing::warn!(bytes = recovered.cut_bytes, "a torn tail of the journal was cut");
     }
+    let Some(ledger) = ledger else {
+        failpoint!("pairs-not-closed", if !recovered.open.is_empty());
+        let close = |started| recovery::close_pair(started, None, clock.now());
+        let closed = recovered.open.iter().map(|started| close(started)).collect();
+        append_closed(&journal, closed, tool_metrics).await?;
+        return Ok((journal, None));
+    };
     let found = JournalFound {
         beside: recovered.beside.clone(),
         newest_recorded: recovered.newest_recorded,
     };
-    let witnesses = ledger.map(|ledger| generation::compare(ledger.found(), &found)).transpose();
+    let witnesses = generation::compare(ledger.found(), &found);
     let witnesses = witnesses.map_err(|LedgerOld| StartError::LedgerOld)?;
+    let is_shared = ledger.found().is_shared;
+    let (ledger, unsettled) = ledger.start(journal.id(), recovered.beside.as_ref()).await?;
+    let port = ledger.port();
     failpoint!("pairs-not-closed", if !recovered.open.is_empty());
-    let closed = match ledger {
-        Some(ledger) if witnesses.is_some_and(|witnesses| witnesses.ledger_is_whole) => {
-            closed_by(ledger, &recovered.open, clock).await?
-        }
+    let closed = if witnesses.ledger_is_whole {
+        closed_by(&*port, &recovered.open, clock).await?
+    } else {
         // What was not here cannot say what it knew.
-        Some(_) => closed_unaccounted(&recovered.open, policy, clock),
-        None => {
-            let close = |started| recovery::close_pair(started, None, clock.now());
-            recovered.open.iter().map(|started| close(started)).collect()
-        }
+        closed_unaccounted(&recovered.open, policy, clock)
     };
     append_closed(&journal, closed, tool_metrics).await?;
     failpoint!("pairs-closed-not-settled", if !unsettled.is_empty());
-    if let Some(ledger) = ledger {
-        let is_witnessed = witnesses.is_some_and(|witnesses| witnesses.journal_is_whole);
-        settle(ledger, unsettled, is_witnessed.then_some(&recovered), clock).await?;
-        failpoint!("settled-not-counted");
-        let generation = ledger.start_generation().await.map_err(|_| StartError::LedgerRecovery)?;
-        failpoint!("counted-not-told");
-        journal.set_beside(&generation).map_err(StartError::Journal)?;
+    if !unsettled.is_empty() {
+        let count = unsettled.len();
+        tracing::warn!(count, "settling the calls that a killed process left running");
     }
-    Ok(journal)
+    for Unsettled { key, record, is_of_this_journal } in unsettled {
+        let was_watched = watched.contains(&CallName::of(&record.started));
+        let is_witnessed =
+            if is_shared { is_of_this_journal && was_watched } else { witnesses.journal_is_whole };
+        let witness = is_witnessed.then_some(&recovered);
+        if is_shared && !is_witnessed && !recovery::is_closed(&record, &recovered.ended) {
+            // Its pair is still to be closed, here: the gate does once it serves.
+            continue;
+        }
+        settle(&*port, key, &record, witness, clock).await?;
+        failpoint!("some-calls-settled");
+    }
+    failpoint!("settled-not-counted");
+    let generation = ledger.count().await?;
+    failpoint!("counted-not-told");
+    journal.set_beside(&generation).map_err(StartError::Journal)?;
+    Ok((journal, Some(ledger)))
 }
 
 async fn closed_by(
@@ -127,25 +142,16 @@ async fn append_closed(
 
 async fn settle(
     ledger: &dyn Ledger,
-    unsettled: Unsettled,
+    key: CallKey,
+    record: &Record,
     witness: Option<&Recovered>,
     clock: &dyn Clock,
 ) -> Result<(), StartError> {
-    let count = unsettled.len();
-    for (key, record) in unsettled {
-        let (ended, last_attempt) = match witness {
-            Some(journal) => recovery::settle(&record, &journal.open, &journal.ended, clock.now()),
-            None => recovery::settle_unwitnessed(&record, clock.now()),
-        };
-        let settlement = Settlement { ended, last_attempt };
-        ledger
-            .settle(record.reservation_id, key, settlement)
-            .await
-            .map_err(|_| StartError::LedgerRecovery)?;
-        failpoint!("some-calls-settled");
-    }
-    if count > 0 {
-        tracing::warn!(count, "settled the calls that a killed process left running");
-    }
-    Ok(())
+    let (ended, last_attempt) = match witness {
+        Some(journal) => recovery::settle(record, &journal.open, &journal.ended, clock.now()),
+        None => recovery::settle_unwitnessed(record, clock.now()),
+    };
+    let settlement = Settlement { ended, last_attempt };
+    let settled = ledger.settle(record.reservation_id, key, settlement).await;
+    settled.map_err(|_| StartError::LedgerRecovery)
 }

@@ -51,14 +51,20 @@ impl Serve {
                 }
             });
             let signal = tokio::select! {
-                _ = terminate.recv() => "SIGTERM",
-                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => Some("SIGTERM"),
+                _ = interrupt.recv() => Some("SIGINT"),
+                () = running.lost() => None,
             };
             reloads.abort();
             tracing::info!(signal, "draining");
             running.stop().await;
             tracing::info!("stopped");
-            Ok(true)
+            match signal {
+                Some(_) => Ok(true),
+                None => Err(Failure::new(
+                    "another gate has taken over, or the database was restored: start again",
+                )),
+            }
         })
     }
 }

@@ -7,6 +7,7 @@ mod callers;
 mod holders;
 mod jwt;
 mod jwt_keys;
+mod ledger;
 mod listeners;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,7 @@ use crate::ports::Durability;
 
 pub use callers::{CallerConfig, Shows};
 pub use jwt::JwtConfig;
+pub use ledger::LedgerConfig;
 pub use listeners::{ListenAt, ListenerConfig};
 
 /// Every field of the configuration, by its place. For the reference and its test.
@@ -40,6 +42,8 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/audit", &AUDIT),
     ("/audit/keys/*", &KEY),
     ("/ledger", &LEDGER),
+    ("/ledger/postgres", &ledger::POSTGRES),
+    ("/ledger/postgres/tls", &ledger::POSTGRES_TLS),
     ("/confirmation", &CONFIRMATION),
     ("/confirmation/keys/*", &KEY),
     ("/listeners/*", &LISTENER),
@@ -76,7 +80,7 @@ const TOP: [&str; 16] = [
 ];
 const DATA: [&str; 2] = ["directory", "persistence"];
 const AUDIT: [&str; 3] = ["keys", "sync", "segment_bytes"];
-const LEDGER: [&str; 2] = ["kind", "single_replica"];
+const LEDGER: [&str; 3] = ["kind", "single_replica", "postgres"];
 const CONFIRMATION: [&str; 3] = ["keys", "ticket_ttl", "skew"];
 const KEY: [&str; 2] = ["id", "file"];
 const LISTENER: [&str; 3] = ["address", "tls", "ways"];
@@ -156,7 +160,7 @@ pub struct KeySecrets {
     pub former: Vec<(Arc<str>, Secret)>,
 }
 
-/// Tickets, and the embedded ledger that remembers their use.
+/// Tickets, and the ledger that remembers their use.
 #[derive(Debug)]
 pub struct ConfirmationConfig {
     /// The secrets behind tickets and arguments hashes.
@@ -165,6 +169,8 @@ pub struct ConfirmationConfig {
     pub ticket_ttl: Duration,
     /// How far clocks may differ, in whole seconds.
     pub skew: Duration,
+    /// Where their use is remembered.
+    pub ledger: LedgerConfig,
 }
 
 /// Compiles a configuration and loads the policy it names. Paths are relative to `file`.

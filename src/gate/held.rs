@@ -129,6 +129,12 @@ impl Held {
         self.wait(LedgerOperation::Observe, self.ledger.observe(at)).await.ok()
     }
 
+    /// The calls that this gate has taken over from others, and must end.
+    pub(super) async fn take_over(&self) -> Vec<(CallKey, Record)> {
+        let calls = self.wait(LedgerOperation::TakeOver, self.ledger.take_over()).await;
+        calls.unwrap_or_default()
+    }
+
     /// Forgets what is over, a bounded part of it at a time.
     pub(super) async fn forget_expired(&self) {
         let until = Instant::now() + FORGET_TIME;

@@ -84,6 +84,8 @@ pub enum LedgerOperation {
     Observe,
     /// To forget what is over.
     Forget,
+    /// To take over from gates that have died.
+    TakeOver,
 }
 
 /// What a scrape reads.
@@ -318,6 +320,7 @@ impl LedgerOperation {
             Self::Settle => "settle",
             Self::Revoke => "revoke",
             Self::Observe => "observe",
+            Self::TakeOver => "take_over",
             Self::Forget => "forget",
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, KEY, KeySecrets, LEDGER, SKEW,
-    Shows, TICKET_TTL,
+    AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, KEY, KeySecrets, LedgerConfig,
+    SKEW, Shows, TICKET_TTL,
 };
 use crate::config::fields::Fields;
 use crate::config::reads::Place;
@@ -42,13 +42,10 @@ impl Compiler<'_> {
 
     /// Tickets and the ledger that remembers them: either both or neither.
     pub(super) fn confirmation(&mut self, top: &Fields<'_>) -> Option<ConfirmationConfig> {
-        let ledger = top.get("ledger");
-        if let Some(value) = ledger {
-            self.ledger(value);
-        }
-        match (ledger, top.get("confirmation")) {
+        match (top.get("ledger"), top.get("confirmation")) {
             (None, None) => None,
-            (Some(_), None) => {
+            (Some(ledger), None) => {
+                self.ledger(ledger, SKEW);
                 self.find(
                     "/confirmation",
                     Code::MissingField,
@@ -57,8 +54,8 @@ impl Compiler<'_> {
                 );
                 None
             }
-            (is_there, Some(value)) => {
-                if is_there.is_none() {
+            (ledger, Some(value)) => {
+                if ledger.is_none() {
                     self.find(
                         "/ledger",
                         Code::MissingField,
@@ -66,26 +63,12 @@ impl Compiler<'_> {
                         "add ledger: {kind: embedded, single_replica: true}",
                     );
                 }
-                self.terms(value)
+                self.terms(value, ledger)
             }
         }
     }
 
-    fn ledger(&mut self, value: &Value) {
-        let Some(fields) = self.fields(value, "/ledger", &LEDGER) else { return };
-        fields.required("kind", &mut self.findings);
-        fields.word("kind", &[("embedded", ())], &mut self.findings);
-        if !fields.boolean("single_replica", false, &mut self.findings) {
-            self.find(
-                "/ledger/single_replica",
-                Code::InvalidValue,
-                "an embedded ledger cannot see what other replicas have spent",
-                "run one replica alone and say so: single_replica: true",
-            );
-        }
-    }
-
-    fn terms(&mut self, value: &Value) -> Option<ConfirmationConfig> {
+    fn terms(&mut self, value: &Value, ledger: Option<&Value>) -> Option<ConfirmationConfig> {
         let fields = self.fields(value, "/confirmation", &CONFIRMATION)?;
         let secrets = self.keys(&fields, "confirmation");
         let ticket_ttl = fields.duration(
@@ -110,7 +93,10 @@ impl Compiler<'_> {
                 );
             }
         }
-        Some(ConfirmationConfig { secrets: secrets?, ticket_ttl, skew })
+        // One that is missing or at fault was told, and the keys are judged all the same.
+        let ledger = ledger.and_then(|value| self.ledger(value, skew));
+        let ledger = ledger.unwrap_or(LedgerConfig::Embedded { skew });
+        Some(ConfirmationConfig { secrets: secrets?, ticket_ttl, skew, ledger })
     }
 
     /// The keys of one purpose, the first of which signs.

@@ -12,7 +12,7 @@ use toolgate::config::FIELDS;
 
 use super::{text, write};
 use crate::jwt::signer::Signer;
-use crate::support::certificates::{complete, pointer_of};
+use crate::support::certificates::{complete, pointer_of, with_postgres};
 use crate::support::process::run_text;
 use crate::support::running::{CONFIRMER, OPERATOR, Options, PROPOSER, write_config};
 
@@ -278,41 +278,49 @@ fn whatever_stands_in_a_field_is_taken_or_faulted_at_its_place() {
         json!({}),
         json!({"a": {"b": null}}),
     ];
-    let (directory, mut document) = sound();
-    complete(&mut document, directory.path());
-    assert_eq!(faults(&directory, &document), Vec::<String>::new());
+    let (directory, mut embedded) = sound();
+    complete(&mut embedded, directory.path());
+    let in_database = with_postgres(&embedded, directory.path());
     let mut faulted = 0;
-    for pointer in pointers(&document) {
-        for value in &wrong {
-            let mut changed = document.clone();
-            *changed
-                .pointer_mut(&pointer)
-                .unwrap_or_else(|| panic!("{pointer} is not in the sound file")) = value.clone();
-            let found = catch_unwind(AssertUnwindSafe(|| faults(&directory, &changed)))
-                .unwrap_or_else(|_| panic!("{pointer} = {value} panics"));
-            // What depends on the field may be faulted as well, but the field itself comes with it.
-            // `apiVersion` is half of the kind, tokens have `tenants`
-            // or a claim for them, and what a policy suffers is faulted in the policy.
-            let places = [
-                pointer.as_str(),
-                "/kind ",
-                "/jwt/0/claims/tenant ",
-                "/jwt/0/tenants ",
-                " UNREADABLE_FILE",
-                " UNREGISTERED_UPSTREAM",
-            ];
-            let at_its_place = found.is_empty()
-                || found.iter().any(|fault| places.iter().any(|place| fault.contains(place)));
-            assert!(at_its_place, "{pointer} = {value}: {found:?}");
-            faulted += usize::from(!found.is_empty());
-        }
-        let mut extended = document.clone();
-        if let Some(Value::Object(members)) = extended.pointer_mut(&pointer) {
-            members.insert("surplus".to_owned(), json!(1));
-            assert!(!faults(&directory, &extended).is_empty(), "{pointer}/surplus");
+    let mut missed = pointers(&embedded);
+    missed.retain(|pointer| embedded.pointer(pointer).is_none());
+    missed.retain(|pointer| in_database.pointer(pointer).is_none());
+    assert_eq!(missed, Vec::<String>::new(), "in neither of the sound files");
+    for document in [embedded, in_database] {
+        assert_eq!(faults(&directory, &document), Vec::<String>::new());
+        for pointer in pointers(&document) {
+            if document.pointer(&pointer).is_none() {
+                continue;
+            }
+            for value in &wrong {
+                let mut changed = document.clone();
+                *changed.pointer_mut(&pointer).unwrap() = value.clone();
+                let found = catch_unwind(AssertUnwindSafe(|| faults(&directory, &changed)))
+                    .unwrap_or_else(|_| panic!("{pointer} = {value} panics"));
+                // What depends on the field may be faulted as well, but the field itself comes with it.
+                // `apiVersion` is half of the kind, tokens have `tenants`
+                // or a claim for them, and what a policy suffers is faulted in the policy.
+                let places = [
+                    pointer.as_str(),
+                    "/kind ",
+                    "/jwt/0/claims/tenant ",
+                    "/jwt/0/tenants ",
+                    " UNREADABLE_FILE",
+                    " UNREGISTERED_UPSTREAM",
+                ];
+                let at_its_place = found.is_empty()
+                    || found.iter().any(|fault| places.iter().any(|place| fault.contains(place)));
+                assert!(at_its_place, "{pointer} = {value}: {found:?}");
+                faulted += usize::from(!found.is_empty());
+            }
+            let mut extended = document.clone();
+            if let Some(Value::Object(members)) = extended.pointer_mut(&pointer) {
+                members.insert("surplus".to_owned(), json!(1));
+                assert!(!faults(&directory, &extended).is_empty(), "{pointer}/surplus");
+            }
         }
     }
-    assert!(faulted > 300, "{faulted}");
+    assert!(faulted > 600, "{faulted}");
 }
 
 /// A place for each field of the reference that the sound file holds.
@@ -347,4 +355,40 @@ fn a_file_that_is_no_single_strict_document_is_faulted() {
             "{content:?}: {out}"
         );
     }
+}
+
+#[test]
+fn a_database_on_another_machine_is_reached_under_tls() {
+    let (directory, mut document) = sound();
+    complete(&mut document, directory.path());
+    let document = with_postgres(&document, directory.path());
+    let found = |change: &dyn Fn(&mut Value)| {
+        let mut document = document.clone();
+        change(&mut document["ledger"]["postgres"]);
+        faults(&directory, &document)
+    };
+    let none = Vec::<String>::new();
+    let without_tls = |host: &'static str| {
+        found(&|postgres| {
+            postgres["host"] = json!(host);
+            postgres.as_object_mut().unwrap().remove("tls");
+        })
+    };
+    for host in ["127.0.0.1", "::1", "/run/postgresql"] {
+        assert_eq!(without_tls(host), none, "{host}");
+    }
+    for host in ["10.0.0.1", "db.example.org", "localhost", "run/postgresql"] {
+        assert_eq!(without_tls(host), ["/ledger/postgres/tls INSECURE_ADDRESS"], "{host}");
+    }
+    let on_a_socket = found(&|postgres| postgres["host"] = json!("/run/postgresql"));
+    assert_eq!(on_a_socket, ["/ledger/postgres/tls INVALID_VALUE"]);
+
+    let password = directory.path().join("postgres-password");
+    for (content, mode) in [("", 0o600), ("\nword", 0o600), ("password", 0o604)] {
+        write(&password, mode, content);
+        let wanted = ["/ledger/postgres/password_file SECRET_REFUSED"];
+        assert_eq!(found(&|_| ()), wanted, "{content:?} {mode:o}");
+    }
+    write(&password, 0o640, "short\r\nanything");
+    assert_eq!(found(&|_| ()), none);
 }

@@ -9,8 +9,11 @@ use toolgate::config::{self, FIELDS, Faults};
 
 use super::{first_cells, read};
 use crate::jwt::signer::Signer;
-use crate::support::certificates::{complete, pointer_of};
+use crate::support::certificates::{complete, pointer_of, with_postgres};
 use crate::support::running::{LEDGER, Options, write_config};
+
+/// What a ledger in a database has.
+const POSTGRES: &str = "/ledger/postgres/";
 
 /// A row of the reference: a place, its type, its default and its bounds.
 struct Row {
@@ -22,7 +25,7 @@ struct Row {
 
 /// A configuration that is sound, to change.
 struct Sound {
-    _folder: TempDir,
+    folder: TempDir,
     file: PathBuf,
     document: Value,
 }
@@ -61,13 +64,14 @@ fn documented_bounds_are_those_in_force() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 16);
+    assert_eq!(checked, 20);
 }
 
 #[test]
 fn documented_defaults_are_those_in_force() {
     let sound = Sound::new();
     let without = sound.with("", Value::Null).unwrap();
+    let without_in_database = sound.with("/ledger/postgres/user", json!("gate")).unwrap();
     let mut checked = 0;
     for row in rows().iter().filter(|row| !["required", "optional"].contains(&row.default.as_str()))
     {
@@ -75,15 +79,21 @@ fn documented_defaults_are_those_in_force() {
             "number" => json!(row.default.replace(',', "").parse::<i64>().unwrap()),
             _ => json!(row.default),
         };
-        assert_eq!(sound.with(&row.place, said).unwrap(), without, "{}", row.place);
+        let without = if row.place.starts_with(POSTGRES) { &without_in_database } else { &without };
+        assert_eq!(sound.with(&row.place, said).unwrap(), *without, "{}", row.place);
         checked += 1;
     }
-    assert_eq!(checked, 15);
+    assert_eq!(checked, 19);
     // What is compared does tell defaults apart.
     assert_ne!(sound.with("/limits/drain", json!("19s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/ticket_ttl", json!("299s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/skew", json!("29s")).unwrap(), without);
     assert_ne!(sound.with("/jwt/*/leeway", json!("29s")).unwrap(), without);
+    let in_database = |name, value| sound.with(&format!("{POSTGRES}{name}"), value).unwrap();
+    assert_ne!(in_database("port", json!(5_433)), without_in_database);
+    assert_ne!(in_database("connections", json!(9)), without_in_database);
+    assert_ne!(in_database("connect_timeout", json!("3s")), without_in_database);
+    assert_ne!(in_database("takeover_after", json!("31s")), without_in_database);
     assert_ne!(sound.with("/log/level", json!("warn")).unwrap(), without);
     assert_ne!(sound.with("/audit/sync", json!("all")).unwrap(), without);
     assert_ne!(sound.with("/upstreams/*/connect_timeout", json!("2s")).unwrap(), without);
@@ -104,7 +114,8 @@ fn what_is_required_is_missed() {
 #[test]
 fn the_example_names_every_field() {
     let text = read("docs/configuration.md");
-    let example = text.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let examples = text.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let example: String = examples.collect();
     for (_, names) in FIELDS {
         for name in *names {
             assert!(example.contains(&format!("{name}:")), "the example lacks {name}");
@@ -125,12 +136,16 @@ impl Sound {
             "keys": [{"id": "k", "algorithm": "ES256", "file": "k.pem"}],
             "claims": {"tenant": "tenant", "roles": "roles"}, "roles": {"bot": "proposer"},
         }]);
-        Self { _folder: folder, file, document }
+        Self { folder, file, document }
     }
 
     /// What is compiled with this value at this place; `*` stands for the first that has it.
     fn with(&self, place: &str, value: Value) -> Result<String, Faults> {
-        let mut document = self.document.clone();
+        let mut document = if place.starts_with(POSTGRES) {
+            with_postgres(&self.document, self.folder.path())
+        } else {
+            self.document.clone()
+        };
         if !place.is_empty() {
             let pointer = pointer_of(&document, place);
             let mut at = &mut document;

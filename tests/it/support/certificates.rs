@@ -98,6 +98,21 @@ pub fn complete(document: &mut Value, directory: &Path) {
     document["allow_self_confirmation"] = json!("somebody's reason");
 }
 
+/// The same with a ledger in a database, and every field that this has.
+pub fn with_postgres(document: &Value, directory: &Path) -> Value {
+    let password = directory.join("postgres-password");
+    fs::write(&password, "not well known").unwrap();
+    fs::set_permissions(&password, fs::Permissions::from_mode(0o600)).unwrap();
+    let mut document = document.clone();
+    document["ledger"] = json!({"kind": "postgres", "postgres": {
+        "host": "db.example.org", "port": 5432, "database": "toolgate", "user": "gate",
+        "password_file": "postgres-password",
+        "tls": {"ca": "ca.crt", "certificate": "server.crt", "key": "server.key"},
+        "connections": 8, "connect_timeout": "2s", "takeover_after": "30s",
+    }});
+    document
+}
+
 /// The pointer of a field of the reference in such a document: `*` is the first that has it.
 pub fn pointer_of(document: &Value, place: &str) -> String {
     let Some((before, after)) = place.split_once("/*") else { return place.to_owned() };
