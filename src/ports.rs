@@ -4,6 +4,7 @@
 
 mod administration;
 mod audit_log;
+mod holds;
 mod ledger;
 
 use async_trait::async_trait;
@@ -18,6 +19,7 @@ pub use administration::{
     UpstreamStatus,
 };
 pub use audit_log::{AuditLog, AuditReader, Step, Unreadable};
+pub use holds::{Held, Hold, Holds};
 pub use ledger::{Ledger, LedgerFault, ReserveFault, Revocation, Revoked, Settlement};
 
 /// The wall clock. Waiting and measuring use the runtime's monotonic time.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use super::Hold;
 use crate::domain::audit::{Entry, Stamp};
 
 /// The journal as its readers see it: only what no crash can take back.
@@ -17,6 +18,15 @@ pub trait AuditLog: Send + Sync {
     /// Reads from this record on; from the oldest kept for 0. Costs nothing
     /// between two steps but the reader itself: no file, buffer or task.
     fn read_from(&self, sequence: u64) -> Box<dyn AuditReader>;
+
+    /// Has retention keep every record after `taken` until [`Hold::take`] says
+    /// that it is safe elsewhere, or the hold is dropped. Who holds nothing may
+    /// meet a [`Step::Gap`].
+    ///
+    /// A hold protects from the moment it is made, so those that are known at the
+    /// start are made before retention starts. `name` stands in logs and readiness.
+    #[must_use = "dropping it releases the records"]
+    fn hold(&self, name: &str, taken: u64) -> Hold;
 }
 
 /// A place in the journal that moves forward, each record passed exactly once.

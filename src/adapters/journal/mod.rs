@@ -49,7 +49,7 @@ use crate::domain::audit::{
 };
 use crate::domain::generation::Generation;
 use crate::failpoint::failpoint;
-use crate::ports::{AuditLog, AuditReader, Durability, Journal, JournalFault};
+use crate::ports::{AuditLog, AuditReader, Durability, Hold, Holds, Journal, JournalFault};
 
 /// How a journal is opened.
 #[derive(Debug, Clone)]
@@ -79,6 +79,7 @@ pub struct JournalFiles {
     keyring: Arc<Keyring>,
     ended: Mutex<mpsc::Receiver<()>>,
     readers: Readers,
+    holds: Holds,
 }
 
 /// What was found when a journal was opened.
@@ -295,6 +296,7 @@ impl JournalFiles {
             manifest: Mutex::new(manifest),
             keyring,
             ended: Mutex::new(ended),
+            holds: Holds::default(),
         };
         Ok((journal, recovered))
     }
@@ -334,6 +336,10 @@ impl AuditLog for JournalFiles {
 
     fn read_from(&self, sequence: u64) -> Box<dyn AuditReader> {
         Box::new(self.readers.read_from(sequence))
+    }
+
+    fn hold(&self, name: &str, taken: u64) -> Hold {
+        self.holds.hold(name, taken)
     }
 }
 
