@@ -12,6 +12,7 @@
 //!
 //! The domain decides, the ports act, this file orders.
 
+mod ask;
 mod attempt;
 mod batch;
 mod confirm;

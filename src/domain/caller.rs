@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::proposal::Context;
+use super::record::Whose;
 use super::refused::Refused;
 
 /// What a principal may do.
@@ -65,6 +66,8 @@ pub enum Rpc {
     Check,
     /// `ToolGate.ListTools`
     ListTools,
+    /// `ToolGate.GetCall`
+    GetCall,
     /// `Confirmations.Issue`
     Issue,
     /// `Confirmations.Revoke`
@@ -98,6 +101,7 @@ impl Role {
         match rpc {
             Rpc::Execute | Rpc::ExecuteStream | Rpc::ListTools => matches!(self, Self::Proposer),
             Rpc::Check => matches!(self, Self::Proposer | Self::Confirmer),
+            Rpc::GetCall => matches!(self, Self::Proposer | Self::Auditor),
             Rpc::Issue | Rpc::Revoke => matches!(self, Self::Confirmer),
             Rpc::GetStatus | Rpc::Reload => matches!(self, Self::Operator),
             Rpc::Watch => matches!(self, Self::Auditor),
@@ -189,7 +193,8 @@ impl Caller {
     /// Lets through a context that the caller may name in this method.
     ///
     /// A user is bound to itself, but not where it confirms: the conversation may be
-    /// another's there, where the contract names a role that may confirm.
+    /// another's there, where the contract names a role that may confirm. Nor where
+    /// it audits, which is about everybody's calls.
     ///
     /// # Errors
     ///
@@ -199,12 +204,19 @@ impl Caller {
             return Err(Refused::TenantNotCallers);
         }
         let confirms = rpc == Rpc::Issue || rpc == Rpc::Check && self.roles.has(Role::Confirmer);
+        let audits = rpc == Rpc::GetCall && self.roles.has(Role::Auditor);
         match &self.user {
-            Some(user) if !confirms && user.id != context.user_id => {
+            Some(user) if !confirms && !audits && user.id != context.user_id => {
                 Err(Refused::UserNotCallers("user_id"))
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whose recorded calls the caller may ask for, in a context that it may name.
+    #[must_use]
+    pub fn asks_for<'a>(&self, context: &'a Context) -> Whose<'a> {
+        if self.roles.has(Role::Auditor) { Whose::Everybody } else { Whose::User(&context.user_id) }
     }
 
     /// Who confirms, with their roles: where the caller's own credential says who that
@@ -231,11 +243,12 @@ impl Caller {
 
 impl Rpc {
     /// Every method.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Execute,
         Self::ExecuteStream,
         Self::Check,
         Self::ListTools,
+        Self::GetCall,
         Self::Issue,
         Self::Revoke,
         Self::GetStatus,
@@ -251,6 +264,7 @@ impl Rpc {
             Self::ExecuteStream => "ExecuteStream",
             Self::Check => "Check",
             Self::ListTools => "ListTools",
+            Self::GetCall => "GetCall",
             Self::Issue => "Issue",
             Self::Revoke => "Revoke",
             Self::GetStatus => "GetStatus",
@@ -277,6 +291,7 @@ mod tests {
                 let wanted = match rpc {
                     Rpc::Execute | Rpc::ExecuteStream | Rpc::ListTools => proposer,
                     Rpc::Check => proposer || confirmer,
+                    Rpc::GetCall => proposer || held(Role::Auditor),
                     Rpc::Issue | Rpc::Revoke => confirmer,
                     Rpc::GetStatus | Rpc::Reload => held(Role::Operator),
                     Rpc::Watch => held(Role::Auditor),
@@ -314,12 +329,17 @@ mod tests {
             let caller = Caller { roles, tenants: Tenants::All, user: Some(user.clone()) };
             let service = Caller { user: None, ..caller.clone() };
             for rpc in Rpc::ALL {
-                let is_free = rpc == Rpc::Issue || rpc == Rpc::Check && role == Role::Confirmer;
+                let is_free = rpc == Rpc::Issue
+                    || (rpc, role) == (Rpc::Check, Role::Confirmer)
+                    || (rpc, role) == (Rpc::GetCall, Role::Auditor);
                 let wanted = if is_free { Ok(()) } else { Err(Refused::UserNotCallers("user_id")) };
                 assert_eq!(caller.speaks_for(rpc, &named("bob")), wanted, "{role:?} {rpc:?}");
                 assert_eq!(caller.speaks_for(rpc, &named("alice")), Ok(()));
                 assert_eq!(service.speaks_for(rpc, &named("bob")), Ok(()));
             }
+            let everybody = role == Role::Auditor;
+            let whose = if everybody { Whose::Everybody } else { Whose::User("bob") };
+            assert_eq!(caller.asks_for(&named("bob")), whose, "{role:?}");
             let themselves = Ok(("alice".to_owned(), vec!["nurse".to_owned()]));
             assert_eq!(caller.confirming(String::new(), Vec::new()), themselves);
             let field = Refused::UserNotCallers("confirming_user_roles");

@@ -5,6 +5,8 @@
 //! the transaction that then opens the record; admission calls it with what a
 //! look showed, to refuse early. Only the first counts.
 
+mod told;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +19,8 @@ use super::audit::{Digest, Event};
 use super::proposal::Context;
 use super::reason::{Effect, Reason};
 use super::stages::idempotency_key;
+
+pub use told::{Told, Whose};
 
 /// What a record is found by: SHA-256(C([tenant, conversation, `tool_call_id`])),
 /// the bytes of the idempotency key.

@@ -52,6 +52,8 @@ pub enum Refused {
     TooManyWatchers,
     /// A record of the journal cannot be read back.
     JournalUnreadable,
+    /// There is no record of the call that is asked for, or it is another's.
+    CallNotRecorded,
     /// A fault inside the gate.
     Internal,
 }
@@ -92,7 +94,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::TenantNotCallers,
@@ -115,6 +117,7 @@ impl Refused {
         Self::JournalUnknown,
         Self::TooManyWatchers,
         Self::JournalUnreadable,
+        Self::CallNotRecorded,
         Self::Internal,
     ];
 
@@ -231,6 +234,11 @@ impl Refused {
                 "JOURNAL_UNREADABLE",
                 Code::Internal,
                 "a record of the journal cannot be read back; the gate's log has the place",
+            ),
+            Self::CallNotRecorded => (
+                "CALL_NOT_RECORDED",
+                Code::NotFound,
+                "no call of this id is recorded for this tenant, user and conversation",
             ),
             Self::Internal => {
                 ("INTERNAL", Code::Internal, "a fault inside the gate; its log has the place")

@@ -99,6 +99,12 @@ impl Held {
         self.wait(LedgerOperation::Look, look).await
     }
 
+    /// The record of a call, for who only wants to know.
+    pub(super) async fn record(&self, key: CallKey) -> Result<Option<Record>, Refused> {
+        let record = self.wait(LedgerOperation::Look, self.ledger.look(key)).await;
+        record.map_err(|_| Refused::LedgerUnavailable)
+    }
+
     /// Reserves all or nothing. One that is given up is given back by the ledger.
     pub(super) async fn reserve(
         &self,

@@ -1,6 +1,7 @@
 //! From the domain to wire types.
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -15,7 +16,7 @@ use crate::domain::contract::{Contract, ToolEffect};
 use crate::domain::policy::PolicySnapshot;
 use crate::domain::proposal::Context;
 use crate::domain::reason::{Effect, Outcome, Reason};
-use crate::domain::record::Ended;
+use crate::domain::record::{Ended, Told};
 use crate::domain::schema::SchemaFault;
 use crate::domain::ticket::Issued;
 use crate::gate::{
@@ -106,6 +107,32 @@ fn tool_result(result: CallResult) -> proto::ToolResult {
         attempt: end.attempt.unwrap_or(0),
         recorded: end.recorded.as_ref().map(recorded_call),
     }
+}
+
+pub(super) fn get_call_response(tool_call_id: String, told: Told) -> proto::GetCallResponse {
+    let Told { tool, user_id, confirmation_id, reserved_at, ended, kept_for, .. } = told;
+    let recorded = ended.as_ref().map(recorded_call).unwrap_or_default();
+    proto::GetCallResponse {
+        tool_call_id,
+        tool: tool.to_string(),
+        running: ended.is_none(),
+        outcome: recorded.outcome,
+        reason: recorded.reason,
+        effect: effect(told.effect).into(),
+        attempt: told.attempt,
+        reserved_at: Some(timestamp(reserved_at)),
+        ended_at: recorded.ended_at,
+        result_digest: recorded.result_digest,
+        kept_for: kept_for.map(duration),
+        user_id: user_id.to_string(),
+        confirmation_id: confirmation_id.map(|id| id.to_string()).unwrap_or_default(),
+    }
+}
+
+/// Whole seconds, rounded down: a promise that is kept.
+fn duration(duration: Duration) -> prost_types::Duration {
+    let seconds = i64::try_from(duration.as_secs()).unwrap_or(i64::MAX);
+    prost_types::Duration { seconds, nanos: 0 }
 }
 
 fn recorded_call(ended: &Ended) -> proto::RecordedCall {

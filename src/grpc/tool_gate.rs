@@ -8,7 +8,7 @@ use tonic::codegen::BoxStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
-use super::callers::context_for;
+use super::callers::{context_for, require};
 use super::{from_wire, to_wire};
 use crate::domain::audit::is_call_id;
 use crate::domain::caller::Rpc;
@@ -77,6 +77,21 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         let (_, extensions, message) = request.into_parts();
         context_for(&extensions, Rpc::ListTools, message.context)?;
         Ok(Response::new(to_wire::list_tools_response(&self.gate.policy())))
+    }
+
+    async fn get_call(
+        &self,
+        request: Request<proto::GetCallRequest>,
+    ) -> Result<Response<proto::GetCallResponse>, Status> {
+        let (_, extensions, message) = request.into_parts();
+        let context = context_for(&extensions, Rpc::GetCall, message.context)?;
+        let tool_call_id = message.tool_call_id;
+        if !is_call_id(&tool_call_id) {
+            return Err(Refused::RequestInvalid("tool_call_id").into());
+        }
+        let whose = require(&extensions, Rpc::GetCall)?.asks_for(&context);
+        let told = self.gate.recorded_call(&context, &tool_call_id, whose).await?;
+        Ok(Response::new(to_wire::get_call_response(tool_call_id, told)))
     }
 }
 

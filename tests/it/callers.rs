@@ -19,24 +19,26 @@ use crate::support::running::{
 };
 use prost::Message as _;
 use toolgate::proto::{
-    CheckRequest, ExecuteRequest, ExecuteStreamRequest, GetStatusRequest, IssueRequest,
-    ListToolsRequest, ReloadRequest, RevokeRequest, WatchRequest,
+    CheckRequest, ExecuteRequest, ExecuteStreamRequest, GetCallRequest, GetStatusRequest,
+    IssueRequest, ListToolsRequest, ReloadRequest, RevokeRequest, WatchRequest,
 };
 
 const YES: bool = true;
 const NO: bool = false;
 
 /// Who may call what (semantics, section 9). Written out, not taken from the code under test.
-const MAY: [(Role, &str, [Rpc; 9], [bool; 9]); 4] = [
-    (Role::Proposer, PROPOSER, Rpc::ALL, [YES, YES, YES, YES, NO, NO, NO, NO, NO]),
-    (Role::Confirmer, CONFIRMER, Rpc::ALL, [NO, NO, YES, NO, YES, YES, NO, NO, NO]),
-    (Role::Auditor, AUDITOR, Rpc::ALL, [NO, NO, NO, NO, NO, NO, NO, NO, YES]),
-    (Role::Operator, OPERATOR, Rpc::ALL, [NO, NO, NO, NO, NO, NO, YES, YES, NO]),
+const MAY: [(Role, &str, [Rpc; 10], [bool; 10]); 4] = [
+    (Role::Proposer, PROPOSER, Rpc::ALL, [YES, YES, YES, YES, YES, NO, NO, NO, NO, NO]),
+    (Role::Confirmer, CONFIRMER, Rpc::ALL, [NO, NO, YES, NO, NO, YES, YES, NO, NO, NO]),
+    (Role::Auditor, AUDITOR, Rpc::ALL, [NO, NO, NO, NO, YES, NO, NO, NO, NO, YES]),
+    (Role::Operator, OPERATOR, Rpc::ALL, [NO, NO, NO, NO, NO, NO, NO, YES, YES, NO]),
 ];
 
 fn path(rpc: Rpc) -> String {
     let service = match rpc {
-        Rpc::Execute | Rpc::ExecuteStream | Rpc::Check | Rpc::ListTools => "ToolGate",
+        Rpc::Execute | Rpc::ExecuteStream | Rpc::Check | Rpc::ListTools | Rpc::GetCall => {
+            "ToolGate"
+        }
         Rpc::Issue | Rpc::Revoke => "Confirmations",
         Rpc::GetStatus | Rpc::Reload => "Admin",
         Rpc::Watch => "Audit",
@@ -54,6 +56,10 @@ fn message(rpc: Rpc) -> Vec<u8> {
         }
         Rpc::Check => CheckRequest { context, calls }.encode_to_vec(),
         Rpc::ListTools => ListToolsRequest { context }.encode_to_vec(),
+        Rpc::GetCall => {
+            let tool_call_id = "c1".to_owned();
+            GetCallRequest { context, tool_call_id }.encode_to_vec()
+        }
         Rpc::Issue => {
             let call = calls.into_iter().next();
             let confirming_user_id = "user-1".to_owned();
@@ -79,6 +85,7 @@ fn the_table_is_whole_and_in_the_order_it_is_read() {
             "ExecuteStream",
             "Check",
             "ListTools",
+            "GetCall",
             "Issue",
             "Revoke",
             "GetStatus",
@@ -101,7 +108,10 @@ async fn each_role_may_call_its_methods_and_no_other() {
                 Err(status) if may && rpc == Rpc::ExecuteStream => {
                     assert_refused(&status, Code::InvalidArgument, "BATCH_EMPTY", None);
                 }
-                // This gate has no ledger: who may ask is told so.
+                // This gate has no ledger: who may ask is told so, or of no call.
+                Err(status) if may && rpc == Rpc::GetCall => {
+                    assert_refused(&status, Code::NotFound, "CALL_NOT_RECORDED", None);
+                }
                 Err(status) if may => {
                     assert!(matches!(rpc, Rpc::Issue | Rpc::Revoke), "{rpc:?}: {status:?}");
                     assert_refused(&status, Code::Unavailable, "LEDGER_UNAVAILABLE", None);

@@ -23,6 +23,7 @@ mod dialect;
 mod diff;
 mod docs;
 mod drain;
+mod get_call;
 mod grpc;
 mod journal;
 mod json;

@@ -127,18 +127,26 @@ async fn a_python_client_confirms_a_write() {
         ]
     );
     assert_eq!(gate.handler.seen().len(), 1);
+
+    for role in ["proposer", "auditor"] {
+        let mut script = gate.script(&python, "recorded_call.py");
+        script.arg(&gate.address).arg(gate.directory.path().join(role)).arg("call-1");
+        assert_eq!(run(script).await, "create_support_draft REASON_OK EFFECT_APPLIED\n");
+    }
+    let mut script = gate.script(&python, "recorded_call.py");
+    script.arg(&gate.address).arg(gate.directory.path().join("auditor")).arg("call-2");
+    let output = tokio::task::spawn_blocking(move || script.output().unwrap()).await.unwrap();
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "nothing is recorded of it\n");
     gate.stop().await;
 }
 
 #[test]
-fn the_documentation_shows_the_confirmed_call_as_it_is_run() {
+fn the_documentation_shows_its_scripts_as_they_are_run() {
     let page = fs::read_to_string(Path::new(ROOT).join("docs/integration.md")).unwrap();
-    let script =
-        fs::read_to_string(Path::new(ROOT).join("tests/python/confirmed_call.py")).unwrap();
-    assert!(
-        page.contains(&format!("```python\n{script}```\n")),
-        "docs/integration.md shows another script"
-    );
+    for name in ["confirmed_call.py", "recorded_call.py"] {
+        let script = fs::read_to_string(Path::new(ROOT).join("tests/python").join(name)).unwrap();
+        assert!(page.contains(&format!("```python\n{script}```\n")), "{name} is shown otherwise");
+    }
 }
 
 #[test]

@@ -178,11 +178,6 @@ class Gate(unittest.TestCase):
         self.assertEqual(error.code(), grpc.StatusCode.INVALID_ARGUMENT)
         self.assertEqual(details(error)["ErrorInfo"].reason, "BATCH_EMPTY")
 
-    def test_what_is_not_served_yet_says_so(self):
-        with self.assertRaises(grpc.RpcError) as raised:
-            self.gate.GetCall(tool_gate_pb2.GetCallRequest(context=context()), timeout=PATIENCE, metadata=BEARER)
-        self.assertEqual(raised.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
-
     def test_reflection_lists_what_is_served_in_both_versions(self):
         for version in ("v1", "v1alpha"):
             # The messages of both versions are the same on the wire.

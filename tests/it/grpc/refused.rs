@@ -145,7 +145,7 @@ async fn a_message_over_the_limit_is_refused_and_one_of_the_limit_is_not() {
 #[tokio::test]
 async fn what_is_not_served_is_unimplemented_and_counted() {
     let world = World::start().await;
-    for method in ["Nothing", "ExecuteStreams", "GetCall"] {
+    for method in ["Nothing", "ExecuteStreams", "GetCalls"] {
         let path = format!("/toolgate.v1.ToolGate/{method}");
         let status = send(&world.channel, &path, with_bearer(Request::new(Vec::new()), PROPOSER))
             .await

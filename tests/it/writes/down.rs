@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use toolgate::adapters::ledger::{EmbeddedLedger, EmbeddedOptions};
 use toolgate::domain::proposal::{BatchMode, Proposal};
 use toolgate::domain::reason::{Effect, Reason};
+use toolgate::domain::record::Whose;
 use toolgate::domain::refused::Refused;
 use toolgate::gate::BatchReport;
 use uuid::Uuid;
@@ -55,6 +56,25 @@ async fn a_ticket_is_not_issued_blindly() {
         ledger.script([(Operation::Revoke, vec![act])]);
         let revoked = stage.gate.revoke(&Arc::new(context()), Uuid::new_v4()).await;
         assert_eq!(revoked.unwrap_err(), Refused::LedgerUnavailable);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nor_is_told_of_a_call() {
+    let (stage, ledger) = start();
+    let write = stage.confirmed("c1", "draft", "a").await;
+    execute(&stage, vec![write]).await.unwrap();
+    let told = async || stage.gate.recorded_call(&context(), "c1", Whose::User("user-1")).await;
+    let kept = Duration::from_hours(24);
+    assert_eq!(told().await.unwrap().kept_for, Some(kept));
+    stage.clock.move_by(3_600);
+    assert_eq!(told().await.unwrap().kept_for, Some(Duration::from_hours(23)));
+    // What is over and not forgotten is told.
+    stage.clock.move_by(23 * 3_600 + 1);
+    assert_eq!(told().await.unwrap().kept_for, Some(Duration::ZERO));
+    for act in [LedgerAct::Fail, LedgerAct::Hang] {
+        ledger.script([(Operation::Look, vec![act])]);
+        assert_eq!(told().await.unwrap_err(), Refused::LedgerUnavailable);
     }
 }
 
