@@ -23,6 +23,7 @@ mod dialect;
 mod diff;
 mod docs;
 mod drain;
+mod faults;
 mod get_call;
 mod grpc;
 mod journal;

@@ -112,14 +112,6 @@ async fn of(gate: &Running) -> Channel {
     channel(&gate.addresses()[0]).await
 }
 
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let name = entry.unwrap().file_name();
-        fs::copy(from.join(&name), to.join(&name)).unwrap();
-    }
-}
-
 #[tokio::test]
 async fn a_restored_ledger_needs_a_new_identity_and_voids_the_tickets_that_are_out() {
     let place = Place::new().await;
@@ -207,4 +199,110 @@ async fn a_ledger_is_not_left_out_unnoticed() {
     let gate = place.start().await.unwrap();
     assert_eq!(run(&of(&gate).await, reminder("c1")).await.reason(), Reason::Ok);
     gate.stop().await;
+}
+
+/// One gate's ledger beside another's journal, whichever of the two was put there.
+#[tokio::test]
+async fn a_ledger_and_a_journal_of_two_gates_do_not_start() {
+    let (one, other) = (Place::new().await, Place::new().await);
+    let mut spent = Vec::new();
+    for place in [&one, &other] {
+        let gate = place.start().await.unwrap();
+        let call = confirmed(&of(&gate).await, reminder("call-1")).await;
+        assert_eq!(run(&of(&gate).await, call.clone()).await.reason(), Reason::Ok);
+        spent.push(call);
+        gate.stop().await;
+    }
+    for part in ["ledger", "journal"] {
+        let (data, aside) = (one.path("data").join(part), one.path("aside"));
+        fs::rename(&data, &aside).unwrap();
+        copy(&other.path("data").join(part), &data);
+        assert!(matches!(one.start().await, Err(StartError::LedgerOld)), "the {part} of another");
+        fs::remove_dir_all(&data).unwrap();
+        fs::rename(&aside, &data).unwrap();
+    }
+    // With its own again it is what it was, and knows no tickets of the other.
+    let gate = one.start().await.unwrap();
+    assert_eq!(run(&of(&gate).await, spent.remove(0)).await.reason(), Reason::CallReplayed);
+    let fresh = confirmed(&of(&gate).await, reminder("call-2")).await;
+    gate.stop().await;
+    let gate = other.start().await.unwrap();
+    let stranger = run(&of(&gate).await, fresh).await;
+    assert_eq!(stranger.reason(), Reason::ConfirmationOtherLedger);
+    gate.stop().await;
+    assert_eq!((one.invocations(), other.invocations()), (1, 1));
+}
+
+/// Nothing in an older pair contradicts the other half: what is out is voided by
+/// the new identity that every restore needs.
+#[tokio::test]
+async fn both_restored_start_and_a_new_identity_voids_what_is_out() {
+    let place = Place::new().await;
+    place.start().await.unwrap().stop().await;
+    copy(&place.path("data"), &place.path("copy"));
+    let gate = place.start().await.unwrap();
+    let spent = confirmed(&of(&gate).await, reminder("call-1")).await;
+    let unspent = confirmed(&of(&gate).await, reminder("call-2")).await;
+    assert_eq!(run(&of(&gate).await, spent.clone()).await.reason(), Reason::Ok);
+    gate.stop().await;
+    fs::remove_dir_all(place.path("data")).unwrap();
+    copy(&place.path("copy"), &place.path("data"));
+
+    place.ledger().new_identity(Timestamp::now()).await.unwrap();
+    let gate = place.start().await.unwrap();
+    for call in [spent, unspent] {
+        let result = run(&of(&gate).await, call).await;
+        assert_eq!(result.reason(), Reason::ConfirmationOtherLedger);
+    }
+    let fresh = confirmed(&of(&gate).await, reminder("call-3")).await;
+    assert_eq!(run(&of(&gate).await, fresh).await.reason(), Reason::Ok);
+    assert_eq!(place.invocations(), 2);
+    gate.stop().await;
+}
+
+/// What is no ledger, or none that a gate has left, is not written over.
+#[tokio::test]
+async fn a_ledger_that_was_damaged_does_not_start_and_stays_as_it_is() {
+    let place = Place::new().await;
+    let gate = place.start().await.unwrap();
+    let spent = confirmed(&of(&gate).await, reminder("call-1")).await;
+    assert_eq!(run(&of(&gate).await, spent.clone()).await.reason(), Reason::Ok);
+    gate.stop().await;
+    let file = place.path("data/ledger/ledger.redb");
+    let sound = fs::read(&file).unwrap();
+    let flipped = {
+        let mut bytes = sound.clone();
+        let place = bytes.len() / 2;
+        bytes.iter_mut().skip(place).take(4_096).for_each(|byte| *byte ^= 0xff);
+        bytes
+    };
+    for damaged in [&flipped[..], &sound[..sound.len() / 2], b"no ledger", b""] {
+        fs::write(&file, damaged).unwrap();
+        match place.start().await {
+            Err(StartError::Ledger(_) | StartError::LedgerOld) => {}
+            // Pages that nothing is kept in may hold anything.
+            Ok(gate) => {
+                let result = run(&of(&gate).await, spent.clone()).await;
+                assert_eq!(result.reason(), Reason::CallReplayed, "{} bytes", damaged.len());
+                gate.stop().await;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        assert_eq!(place.invocations(), 1, "{} bytes", damaged.len());
+    }
+    fs::write(&file, &sound).unwrap();
+    place.start().await.unwrap().stop().await;
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
 }

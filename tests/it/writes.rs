@@ -4,5 +4,5 @@ mod cases;
 mod down;
 mod gone;
 mod recovery;
-mod stage;
+pub mod stage;
 pub mod wire;
