@@ -4,6 +4,7 @@ mod issuers;
 mod keys;
 mod ledger;
 mod listen;
+mod open_journal;
 mod recover;
 mod reload;
 
@@ -28,7 +29,7 @@ use crate::adapters::journal::{self, JournalFiles, JournalOptions};
 use crate::adapters::ledger::{OpenError, PostgresError};
 use crate::adapters::upstream::{GrpcUpstreams, UpstreamConfig};
 use crate::config::{
-    CallerConfig, Config, ConfirmationConfig, LedgerConfig, ListenerConfig, Shows,
+    CallerConfig, Config, ConfirmationConfig, JournalConfig, LedgerConfig, ListenerConfig, Shows,
 };
 use crate::domain::audit::{Digest, JournalKeys};
 use crate::domain::authorisation::Confirmations;
@@ -49,6 +50,7 @@ pub use keys::confirmation_keys;
 use keys::{audit_keys, known_keys};
 use ledger::{Started, Unstarted};
 use listen::{bind, callers, keep_tls};
+use open_journal::{shown, why_not_ready};
 use recover::open_and_recover;
 pub use reload::Reloader;
 use reload::{Loaded, Told};
@@ -130,7 +132,7 @@ impl Running {
         let (key, journal_keys) = audit_keys(&config.audit_secrets);
         let (confirmations, ledger) =
             open_ledger(config.confirmation, &config.data, &*clock).await?.unzip();
-        let bounds = (config.segment_bytes, config.journal_queue_events);
+        let bounds = (&config.journal, config.journal_queue_events);
         let options = journal_options(&config.data, bounds, journal_keys, clock.now());
         let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), policy.contracts().len())
             .map_err(StartError::Metrics)?;
@@ -138,8 +140,7 @@ impl Running {
         let (journal, ledger) =
             open_and_recover(options, ledger, &policy, &*clock, &tool_metrics).await?;
         let recorder = recorder(confirmations, ledger.as_ref());
-        metrics.journal_opened(journal.head().sequence);
-        let journal = Arc::new(journal);
+        let journal = shown(journal, &metrics);
 
         let upstreams = Arc::new(GrpcUpstreams::new(named(config.upstreams)));
         let gate = Gate::new(
@@ -200,6 +201,8 @@ impl Running {
             tokio::spawn(follow_readiness(health.clone(), Arc::clone(&readiness)));
         let admin_server =
             tokio::spawn(admin::serve(admin_listener, metrics, readiness, stop_admin.clone()));
+        // Everybody who holds records does so by now.
+        journal.start_retention(config.journal.retention);
         announce(&addresses, admin, &gate, &journal);
         Ok(Self {
             addresses,
@@ -314,12 +317,13 @@ fn named(
 
 fn journal_options(
     data: &Path,
-    (segment_bytes, queue_events): (u64, usize),
+    (files, queue_events): (&JournalConfig, usize),
     keys: JournalKeys,
     now: Timestamp,
 ) -> JournalOptions {
     let new = JournalOptions::new(data.join("journal"), keys, now);
-    JournalOptions { segment_bytes, queue_events, ..new }
+    let JournalConfig { segment_bytes, segment_age, min_free_bytes, .. } = *files;
+    JournalOptions { segment_bytes, segment_age, min_free_bytes, queue_events, ..new }
 }
 
 /// The ledger, with the keys of the tickets whose use it remembers.
@@ -429,7 +433,7 @@ fn readiness(gate: &Arc<Gate>, journal: &Arc<JournalFiles>) -> Readiness {
         let draining = gate.is_draining().then_some(NotReady::Draining);
         let ledger = (!gate.is_ledger_ready()).then_some(NotReady::LedgerDown);
         let clock = (!gate.is_clock_trusted()).then_some(NotReady::ClockUntrusted);
-        let journal = (!journal.is_ready()).then_some(NotReady::JournalDown);
+        let journal = (!journal.is_ready()).then(|| why_not_ready(&journal));
         draining.into_iter().chain(journal).chain(ledger).chain(clock).collect()
     })
 }

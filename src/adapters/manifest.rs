@@ -52,10 +52,15 @@ pub(super) fn read<T: DeserializeOwned>(
 pub(super) fn write(path: &Path, manifest: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(manifest)?;
     text.push(b'\n');
+    replace(path, &text)
+}
+
+/// Puts a text in the place of the file that is there, if one is, atomically and durably.
+pub(super) fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = path.with_extension("tmp");
     let mut file =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
-    file.write_all(&text)?;
+    file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&unfinished, path)?;
     sync_directory(path.parent().unwrap_or(Path::new(".")))

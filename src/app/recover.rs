@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::ledger::{Started, Unsettled, Unstarted};
+use super::open_journal::open_journal;
 use crate::adapters::journal::{JournalFiles, JournalOptions, Recovered};
 use crate::domain::audit::{CallName, Entry, Event};
 use crate::domain::contract::ToolEffect;
@@ -37,8 +38,9 @@ pub(super) async fn open_and_recover(
     failpoint!("journal-not-opened");
     let watched: HashSet<CallName> =
         running.iter().map(|(_, record)| CallName::of(&record.started)).collect();
-    let options = JournalOptions { watched: watched.clone(), ..options };
-    let (journal, recovered) = JournalFiles::open(options).map_err(StartError::Journal)?;
+    let watched_from = running.iter().map(|(_, record)| record.started.time).min();
+    let options = JournalOptions { watched: watched.clone(), watched_from, ..options };
+    let (journal, recovered) = open_journal(options).await?;
     if recovered.cut_bytes > 0 {
         tracing::warn!(bytes = recovered.cut_bytes, "a torn tail of the journal was cut");
     }
@@ -147,6 +149,7 @@ async fn settle(
     witness: Option<&Recovered>,
     clock: &dyn Clock,
 ) -> Result<(), StartError> {
+    let witness = witness.filter(|journal| journal.has_all_of(&record.started));
     let (ended, last_attempt) = match witness {
         Some(journal) => recovery::settle(record, &journal.open, &journal.ended, clock.now()),
         None => recovery::settle_unwitnessed(record, clock.now()),

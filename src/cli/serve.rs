@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Failure, runtime};
 use crate::app::Running;
@@ -37,11 +37,19 @@ impl Serve {
                 "policy warning",
             );
         }
-        runtime()?.block_on(async {
+        let runtime = runtime()?;
+        let done = runtime.block_on(async {
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut hangup = signal(SignalKind::hangup())?;
-            let running = Running::start(config).await?;
+            let running = tokio::select! {
+                running = Running::start(config) => running?,
+                // A start may take long, and has nothing to drain.
+                signal = first_of(&mut terminate, &mut interrupt) => {
+                    tracing::info!(signal, "stopped before it served");
+                    return Ok(true);
+                }
+            };
             let reloader = running.reloader().clone();
             let reloads = tokio::spawn(async move {
                 // Signals that come meanwhile are one.
@@ -51,8 +59,7 @@ impl Serve {
                 }
             });
             let signal = tokio::select! {
-                _ = terminate.recv() => Some("SIGTERM"),
-                _ = interrupt.recv() => Some("SIGINT"),
+                signal = first_of(&mut terminate, &mut interrupt) => Some(signal),
                 () = running.lost() => None,
             };
             reloads.abort();
@@ -65,6 +72,17 @@ impl Serve {
                     "another gate has taken over, or the database was restored: start again",
                 )),
             }
-        })
+        });
+        // A thread that hangs on the disk is left behind: everything else has ended.
+        runtime.shutdown_background();
+        done
+    }
+}
+
+/// The signal that comes first, by its name.
+async fn first_of(terminate: &mut Signal, interrupt: &mut Signal) -> &'static str {
+    tokio::select! {
+        _ = terminate.recv() => "SIGTERM",
+        _ = interrupt.recv() => "SIGINT",
     }
 }

@@ -5,6 +5,7 @@
 
 mod callers;
 mod holders;
+mod journal;
 mod jwt;
 mod jwt_keys;
 mod ledger;
@@ -31,6 +32,7 @@ use crate::grpc::server::TransportLimits;
 use crate::ports::Durability;
 
 pub use callers::{CallerConfig, Shows};
+pub use journal::JournalConfig;
 pub use jwt::JwtConfig;
 pub use ledger::LedgerConfig;
 pub use listeners::{ListenAt, ListenerConfig};
@@ -41,6 +43,7 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/data", &DATA),
     ("/audit", &AUDIT),
     ("/audit/keys/*", &KEY),
+    ("/audit/retention", &journal::RETENTION),
     ("/ledger", &LEDGER),
     ("/ledger/postgres", &ledger::POSTGRES),
     ("/ledger/postgres/tls", &ledger::POSTGRES_TLS),
@@ -79,7 +82,8 @@ const TOP: [&str; 16] = [
     "log",
 ];
 const DATA: [&str; 2] = ["directory", "persistence"];
-const AUDIT: [&str; 3] = ["keys", "sync", "segment_bytes"];
+const AUDIT: [&str; 6] =
+    ["keys", "sync", "segment_bytes", "segment_age", "min_free_bytes", "retention"];
 const LEDGER: [&str; 3] = ["kind", "single_replica", "postgres"];
 const CONFIRMATION: [&str; 3] = ["keys", "ticket_ttl", "skew"];
 const KEY: [&str; 2] = ["id", "file"];
@@ -123,8 +127,8 @@ pub struct Config {
     pub audit_secrets: KeySecrets,
     /// How durable the events of plain reads and refusals are.
     pub read_durability: Durability,
-    /// Bytes of a journal segment.
-    pub segment_bytes: u64,
+    /// The files of the journal.
+    pub journal: JournalConfig,
     /// Who may call.
     pub callers: Vec<CallerConfig>,
     /// Whose tokens callers may show.
@@ -242,7 +246,7 @@ impl Compiler<'_> {
             persistent,
             audit_secrets: audit.secrets?,
             read_durability: audit.read_durability,
-            segment_bytes: audit.segment_bytes,
+            journal: audit.journal,
             callers,
             jwt,
             upstreams: upstreams?,

@@ -21,8 +21,8 @@ use serde_json::Value;
 use crate::domain::refusal::{Code, Finding};
 pub use changes::restart_needed;
 pub use compile::{
-    CallerConfig, Config, ConfirmationConfig, FIELDS, JwtConfig, KeySecrets, LedgerConfig,
-    ListenAt, ListenerConfig, Shows, compile,
+    CallerConfig, Config, ConfirmationConfig, FIELDS, JournalConfig, JwtConfig, KeySecrets,
+    LedgerConfig, ListenAt, ListenerConfig, Shows, compile,
 };
 pub use fault::{Fault, Faults};
 use reads::Place;

@@ -27,7 +27,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 ///
 /// Each takes a registered or checked name, a number, a fixed word, or the text of one of the
 /// gate's own errors; none takes what a model, a user or an upstream wrote.
-pub const FIELDS: [&str; 49] = [
+pub const FIELDS: [&str; 50] = [
     "address",
     "attempt",
     "attempts",
@@ -49,6 +49,7 @@ pub const FIELDS: [&str; 49] = [
     "fault",
     "field",
     "file",
+    "held_by",
     "in_flight",
     "journal_id",
     "limit",

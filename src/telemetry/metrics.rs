@@ -7,6 +7,7 @@
 //! or a name that a model made up. `docs/metrics.md` lists them all.
 
 mod instruments;
+mod journal;
 mod tools;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use prometheus::{Registry, TextEncoder};
 
 use self::instruments::Instruments;
+pub use self::journal::JournalGauges;
 pub use self::tools::ToolMetrics;
 use self::tools::ToolRooms;
 use super::readiness::Readiness;
@@ -151,6 +153,12 @@ impl Metrics {
     /// From now on `toolgate_ready` tells what `readiness` answers. For the composition root, once.
     pub fn watch_readiness(&self, readiness: Readiness) {
         instruments::observe_ready(&self.inner.provider.meter("toolgate"), readiness);
+    }
+
+    /// From now on the gauges of the journal tell what `ask` answers. For the composition root, once.
+    pub fn watch_journal(&self, ask: impl Fn() -> Option<JournalGauges> + Send + Sync + 'static) {
+        let ask: journal::Ask = Arc::new(ask);
+        journal::observe(&self.inner.provider.meter("toolgate"), &ask);
     }
 
     /// A policy snapshot came into force.

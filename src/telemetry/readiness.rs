@@ -18,6 +18,10 @@ pub enum NotReady {
     PolicyMissing,
     /// The journal does not work, or still owes events.
     JournalDown,
+    /// The journal's disk is almost full.
+    JournalFull,
+    /// The same, while records are kept for a sink that is behind.
+    JournalHeld,
     /// The ledger does not work.
     LedgerDown,
     /// The clock is behind the ledger's high-water mark.
@@ -26,11 +30,13 @@ pub enum NotReady {
 
 impl NotReady {
     /// Every reason, in the order of the enum.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Starting,
         Self::Draining,
         Self::PolicyMissing,
         Self::JournalDown,
+        Self::JournalFull,
+        Self::JournalHeld,
         Self::LedgerDown,
         Self::ClockUntrusted,
     ];
@@ -44,6 +50,13 @@ impl NotReady {
             Self::PolicyMissing => "policy missing: no policy is loaded",
             Self::JournalDown => {
                 "journal down: audit events cannot be made durable; look at the data directory"
+            }
+            Self::JournalFull => {
+                "journal full: less than audit.min_free_bytes is free on its disk; make room"
+            }
+            Self::JournalHeld => {
+                "journal full: segments that retention would delete are kept for an audit sink \
+                 that is behind; the log names it"
             }
             Self::LedgerDown => "ledger down: the ledger cannot be read or written",
             Self::ClockUntrusted => {

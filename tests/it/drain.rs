@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustix::fs::{FileType, Mode, OFlags};
 use tokio::sync::Notify;
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
@@ -100,4 +101,32 @@ async fn what_still_runs_after_the_grace_is_cancelled_and_on_record() {
     assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
     assert_eq!(journal::endings(directory.path()), [("c1".to_owned(), 1, Reason::Cancelled)]);
     until("the handler was cancelled", async || handler.running() == 0).await;
+}
+
+#[tokio::test]
+async fn a_gate_that_still_verifies_its_journal_stops_at_once() {
+    let (_handler, upstream, _stop) = start_handler().await;
+    let directory = tempfile::tempdir().unwrap();
+    let config = write_config(directory.path(), &upstream, &Options::default());
+    // Reading never ends: a pipe in the place of the segment, which nobody writes to.
+    let journal = directory.path().join("data/journal");
+    std::fs::create_dir_all(journal.join("segments")).unwrap();
+    let manifest =
+        r#"{"format":1,"journal_id":"88da0e1d-c649-4079-91b3-96fa9e0d2678","created":""}"#;
+    std::fs::write(journal.join("journal.json"), manifest).unwrap();
+    let pipe = journal.join("segments/00000000000000000001.jsonl");
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        .unwrap();
+    let mut process = Process::serve(&config);
+    let mut writer = None;
+    until("the gate reads its journal", async || {
+        // Nobody can open it so without its having a reader.
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+        writer = rustix::fs::open(&pipe, flags, Mode::empty()).ok();
+        writer.is_some()
+    })
+    .await;
+    process.terminate();
+    assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
+    assert!(process.log().contains("stopped before it served"), "{}", process.log());
 }

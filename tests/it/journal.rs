@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod checkpoints;
+mod earlier;
+
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -67,7 +70,7 @@ async fn append(journal: &JournalFiles, events: Vec<Event>) {
     journal.append(events, Durability::Written).await.unwrap();
 }
 
-/// A closed journal: a directory with one segment for every inner list of ids.
+/// A journal as a killed gate leaves it: a directory with one segment for every inner list of ids.
 async fn journal_of(segments: &[&[&str]]) -> TempDir {
     let directory = TempDir::new().unwrap();
     for ids in segments {
@@ -75,7 +78,15 @@ async fn journal_of(segments: &[&[&str]]) -> TempDir {
         let (journal, _) = JournalFiles::open(small).unwrap();
         append(&journal, ids.iter().map(|id| started(id)).collect()).await;
     }
+    forget_checkpoints(directory.path());
     directory
+}
+
+/// Has the next start read everything.
+fn forget_checkpoints(directory: &Path) {
+    for entry in fs::read_dir(directory.join("checkpoints")).unwrap() {
+        fs::remove_file(entry.unwrap().path()).unwrap();
+    }
 }
 
 fn segment(directory: &Path, first_sequence: u64) -> PathBuf {
@@ -261,6 +272,7 @@ async fn a_last_record_torn_at_any_byte_is_cut_and_the_journal_goes_on() {
             let recovered = open(directory.path()).unwrap();
             assert_eq!((ids(&recovered), recovered.cut_bytes), (vec!["a", "b", "d"], 0));
         }
+        forget_checkpoints(directory.path());
     }
 }
 

@@ -13,8 +13,17 @@ use toolgate::domain::audit::{Digest, Event, EventKind, PayloadSummary};
 use toolgate::domain::proposal::Context;
 use toolgate::domain::reason::{Effect, Outcome, Reason};
 use toolgate::ports::UpstreamFault;
-use toolgate::telemetry::metrics::{JournalFailure, LedgerOperation, Metrics};
+use toolgate::telemetry::metrics::{JournalFailure, JournalGauges, LedgerOperation, Metrics};
 
+const KEPT: JournalGauges = JournalGauges {
+    kept_bytes: 868_000_000,
+    oldest: 41,
+    free_bytes: Some(9_000_000_000),
+    is_full: false,
+    is_held: true,
+    deleted_segments: 3,
+    writes_failed: 2,
+};
 const DOCUMENT: &str = include_str!("../../docs/metrics.md");
 
 /// One metric as the exposition or the documentation shows it.
@@ -84,6 +93,7 @@ fn assert_close(samples: &BTreeMap<String, f64>, series: &str, wanted: f64) {
 fn fed() -> Metrics {
     let metrics = Metrics::new("1.2.3", 1).unwrap();
     metrics.watch_readiness(Arc::new(Vec::new));
+    metrics.watch_journal(|| Some(KEPT));
     metrics.policy_loaded(Digest([7; 32]));
     metrics.request_refused("Execute", "UNAUTHENTICATED", "CREDENTIALS_MISSING");
     metrics.request_shed();
@@ -107,7 +117,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 23);
+    assert_eq!(shown.len(), 30);
 }
 
 #[test]

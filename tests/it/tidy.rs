@@ -89,6 +89,7 @@ const WALLS: &[Wall] = &[
             ("cli/", "runs it"),
             ("app/listen.rs", "follows the files of TLS"),
             ("app.rs", "joins the servers"),
+            ("app/open_journal.rs", "opens on a thread that may block"),
             ("app/reload.rs", "one reload at a time"),
             ("app/reload/poll.rs", "when to look at the files"),
             ("app/issuers.rs", "follows key files"),

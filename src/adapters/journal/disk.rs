@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::adapters::manifest::sync_directory;
+use crate::adapters::manifest::{replace, sync_directory};
 
 /// Makes segments.
 pub(super) trait Disk: Send {
@@ -19,6 +19,28 @@ pub(super) trait Disk: Send {
     /// Gives the segment made last its name, atomically and durably. One that
     /// has the name already is replaced.
     fn publish(&mut self, first_sequence: u64) -> io::Result<()>;
+
+    /// Puts a file beside the segments in the place of the one that is there,
+    /// atomically and durably.
+    fn save(&mut self, file: Beside, text: &[u8]) -> io::Result<()>;
+
+    /// Deletes a segment; one that is gone already is no fault.
+    fn remove_segment(&mut self, first_sequence: u64) -> io::Result<()>;
+
+    /// Deletes the checkpoint of this sequence.
+    fn remove_checkpoint(&mut self, sequence: u64) -> io::Result<()>;
+
+    /// The bytes that may still be written.
+    fn free_bytes(&mut self) -> io::Result<u64>;
+}
+
+/// A file beside the segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Where the kept records begin.
+    Anchor,
+    /// What is known of all records up to this one.
+    Checkpoint(u64),
 }
 
 /// A segment that is written at its end.
@@ -35,6 +57,8 @@ pub(super) trait SegmentFile: Write + Send {
 /// ```text
 /// lock                                   held while a process writes
 /// journal.json                           format and identity
+/// anchor.json                            where the records begin, once some were deleted
+/// checkpoints/00000000000000000001.json  named by the last sequence it tells of
 /// segments/00000000000000000001.jsonl    named by its first sequence
 /// segments/new.tmp                       a segment that is being made
 /// ```
@@ -71,6 +95,18 @@ impl Directory {
         self.root.join("segments")
     }
 
+    pub(super) fn anchor(&self) -> PathBuf {
+        self.root.join("anchor.json")
+    }
+
+    pub(super) fn checkpoints(&self) -> PathBuf {
+        self.root.join("checkpoints")
+    }
+
+    pub(super) fn checkpoint(&self, sequence: u64) -> PathBuf {
+        self.checkpoints().join(format!("{sequence:020}.json"))
+    }
+
     fn unpublished(&self) -> PathBuf {
         self.segments().join("new.tmp")
     }
@@ -81,30 +117,29 @@ impl Directory {
 
     /// Makes the directories, mode 0700, where they are missing.
     pub(super) fn make(&self) -> io::Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(self.segments())?;
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(self.segments())?;
+        builder.create(self.checkpoints())?;
         sync_directory(&self.root)
     }
 
     /// Removes a segment whose making was interrupted.
     pub(super) fn remove_unpublished(&self) -> io::Result<()> {
-        match fs::remove_file(self.unpublished()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
-        }
+        remove(&self.unpublished())
     }
 
     /// The segments in the order of their sequences. Files of other names are
     /// nobody's records and are left alone.
     pub(super) fn list_segments(&self) -> io::Result<Vec<Segment>> {
-        let mut found = Vec::new();
-        for entry in fs::read_dir(self.segments())? {
-            let path = entry?.path();
-            if let Some(first_sequence) = first_sequence_of(&path) {
-                found.push(Segment { first_sequence, path });
-            }
-        }
-        found.sort_by_key(|segment| segment.first_sequence);
-        Ok(found)
+        let found = list(&self.segments(), ".jsonl")?;
+        let segment = |(first_sequence, path)| Segment { first_sequence, path };
+        Ok(found.into_iter().map(segment).collect())
+    }
+
+    /// The checkpoints in the order of their sequences.
+    pub(super) fn list_checkpoints(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        list(&self.checkpoints(), ".json")
     }
 }
 
@@ -126,6 +161,27 @@ impl Disk for Directory {
         fs::rename(self.unpublished(), self.segment(first_sequence))?;
         sync_directory(&self.segments())
     }
+
+    fn save(&mut self, file: Beside, text: &[u8]) -> io::Result<()> {
+        let path = match file {
+            Beside::Anchor => self.anchor(),
+            Beside::Checkpoint(sequence) => self.checkpoint(sequence),
+        };
+        replace(&path, text)
+    }
+
+    fn remove_segment(&mut self, first_sequence: u64) -> io::Result<()> {
+        remove(&self.segment(first_sequence))
+    }
+
+    fn remove_checkpoint(&mut self, sequence: u64) -> io::Result<()> {
+        remove(&self.checkpoint(sequence))
+    }
+
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        let found = rustix::fs::statvfs(&self.root)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
 }
 
 impl SegmentFile for File {
@@ -144,8 +200,28 @@ pub(super) fn open_at_end(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
 }
 
-fn first_sequence_of(path: &Path) -> Option<u64> {
-    let digits = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// The files that are named by a sequence, in the order of those.
+fn list(directory: &Path, suffix: &str) -> io::Result<Vec<(u64, PathBuf)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if let Some(sequence) = sequence_of(&path, suffix) {
+            found.push((sequence, path));
+        }
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
+fn sequence_of(path: &Path, suffix: &str) -> Option<u64> {
+    let digits = path.file_name()?.to_str()?.strip_suffix(suffix)?;
     let plain = digits.len() == 20 && digits.bytes().all(|digit| digit.is_ascii_digit());
     if plain { digits.parse().ok() } else { None }
 }

@@ -54,6 +54,17 @@ pub enum OpenError {
         /// The first missing sequence.
         sequence: u64,
     },
+    /// A checkpoint that verifies tells of records that are not there.
+    Contradicted {
+        /// The checkpoint.
+        path: PathBuf,
+        /// The record that it tells of.
+        sequence: u64,
+        /// The newest record that is there.
+        head: u64,
+    },
+    /// It was asked to give up.
+    Stopped,
 }
 
 impl OpenError {
@@ -102,6 +113,20 @@ impl fmt::Display for OpenError {
                 "{}: the records from sequence {sequence} on are missing. {EVIDENCE}",
                 path.display()
             ),
+            Self::Contradicted { path, sequence, head } if head < sequence => write!(
+                f,
+                "{}: it was written once record {sequence} was on the disk, and the journal ends \
+                 with {head}: the records behind that were removed. {EVIDENCE}. If older segments \
+                 were restored on purpose, remove the file",
+                path.display()
+            ),
+            Self::Contradicted { path, sequence, .. } => write!(
+                f,
+                "{}: another record of sequence {sequence} was there when it was written: the \
+                 segments were replaced. {EVIDENCE}. If that was done on purpose, remove the file",
+                path.display()
+            ),
+            Self::Stopped => f.write_str("the journal was not read to its end: it was stopped"),
         }
     }
 }

@@ -47,6 +47,17 @@ impl Keyring {
         self.lock().next.take()
     }
 
+    /// Forgets every signer that is neither among these nor may sign.
+    pub(super) fn keep(&self, signers: impl IntoIterator<Item = Digest>) {
+        let mut state = self.lock();
+        let mut kept = Vec::new();
+        signers.into_iter().for_each(|signer| add(&mut kept, signer));
+        if let Some(next) = &state.next {
+            add(&mut kept, next.signer(&self.journal_id));
+        }
+        state.signers = kept;
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,8 +1,8 @@
 //! The journal as files of JSON lines under one directory.
 //!
-//! One thread writes (`writer.rs`); what is on the disk is verified to the last
-//! byte before a gate starts (`recovery.rs`). What holds of an acknowledged
-//! append:
+//! One thread writes (`writer.rs`). Before a gate starts, what is on the disk is
+//! verified: everything, or what came after the newest checkpoint (`opening.rs`).
+//! What holds of an acknowledged append:
 //!
 //! - [`Durability::Synced`]: its records are on the disk.
 //! - [`Durability::Written`]: its records survive the process. They are synced
@@ -13,14 +13,23 @@
 //! An append that failed or was abandoned stays in line, and is written before
 //! anything later.
 
+mod anchor;
+mod checkpoint;
 mod disk;
 mod error;
+mod kept;
 mod keyring;
 mod manifest;
+mod opening;
 mod queue;
 mod reader;
 mod recovery;
+mod retention;
+mod room;
+mod sealed;
 mod segments;
+mod stop;
+mod tending;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -28,28 +37,34 @@ mod writer;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
 pub use error::OpenError;
+pub use retention::Retention;
+pub use room::JournalRoom;
+pub use stop::Stop;
 
 use self::disk::{Directory, Disk};
+use self::kept::span_of;
 use self::keyring::Keyring;
 use self::manifest::Manifest;
+use self::opening::{Opened, Opening};
 use self::queue::Queue;
 use self::reader::Readers;
+use self::retention::Retaining;
+use self::room::Room;
 use self::segments::{Limits, Segments};
+use self::tending::{Tending, TendingPace};
 use self::writer::{BackOff, Writer};
 use crate::adapters::lock::{Lock, LockFault};
-use crate::domain::audit::{
-    CallName, Chain, Entry, Event, Head, JournalKeys, SignerMissing, Stamp,
-};
+use crate::domain::audit::{CallName, Entry, Event, Head, JournalKeys, SignerMissing, Stamp};
 use crate::domain::generation::Generation;
 use crate::failpoint::failpoint;
-use crate::ports::{AuditLog, AuditReader, Durability, Hold, Holds, Journal, JournalFault};
+use crate::ports::{AuditLog, AuditReader, Durability, Hold, Journal, JournalFault};
 
 /// How a journal is opened.
 #[derive(Debug, Clone)]
@@ -60,12 +75,21 @@ pub struct JournalOptions {
     pub keys: JournalKeys,
     /// A segment of more bytes is followed by a new one.
     pub segment_bytes: u64,
+    /// One that was begun longer ago too.
+    pub segment_age: Duration,
+    /// With fewer bytes free on its disk the journal takes no new work.
+    pub min_free_bytes: u64,
     /// The most events that may be owed, failed ones included.
     pub queue_events: usize,
     /// The present time, for a journal that is new.
     pub now: Timestamp,
     /// Calls whose completed events are wanted.
     pub watched: HashSet<CallName>,
+    /// The earliest started event of those, by its own time. Where it is not
+    /// known everything is read for them.
+    pub watched_from: Option<Timestamp>,
+    /// Ends the opening early.
+    pub stop: Stop,
 }
 
 /// A journal in files. Dropping it is [`JournalFiles::close`] with five seconds.
@@ -79,7 +103,8 @@ pub struct JournalFiles {
     keyring: Arc<Keyring>,
     ended: Mutex<mpsc::Receiver<()>>,
     readers: Readers,
-    holds: Holds,
+    retaining: Arc<Retaining>,
+    room: Arc<Room>,
 }
 
 /// What was found when a journal was opened.
@@ -89,8 +114,14 @@ pub struct Recovered {
     pub head: Head,
     /// The ledger that was beside it at its last start, if one was.
     pub beside: Option<Generation>,
-    /// How many records there are.
+    /// How many records there are, those included that retention has deleted.
     pub records: u64,
+    /// The bytes of segments that were read to verify what is not known from a
+    /// checkpoint.
+    pub read_bytes: u64,
+    /// The latest time among events that retention has deleted: of a call that
+    /// was started no later the journal need not have all events.
+    pub deleted_until: Option<Timestamp>,
     /// Bytes that were cut off: a last line that does not verify, and what a
     /// crash left of the change to a new segment.
     pub cut_bytes: u64,
@@ -100,6 +131,15 @@ pub struct Recovered {
     pub ended: Vec<Arc<Event>>,
     /// When a call last ended that a ledger must know of.
     pub newest_recorded: Option<Timestamp>,
+}
+
+impl Recovered {
+    /// Whether an attempt of a call that was started like this and has no event
+    /// here was never started: none of its events can have been deleted.
+    #[must_use]
+    pub fn has_all_of(&self, started: &Event) -> bool {
+        self.deleted_until.is_none_or(|until| started.time > until)
+    }
 }
 
 /// What a journal has done since it was opened. Counters only grow.
@@ -134,19 +174,24 @@ struct Pace {
     /// For how long.
     unsynced_time: Duration,
     back_off: BackOff,
+    tending: TendingPace,
 }
 
 impl JournalOptions {
-    /// Segments of 64 MiB and a queue of 8,192 events.
+    /// Segments of 64 MiB or a day, 128 MiB that stay free, and a queue of 8,192 events.
     #[must_use]
     pub fn new(directory: PathBuf, keys: impl Into<JournalKeys>, now: Timestamp) -> Self {
         Self {
             directory,
             keys: keys.into(),
             segment_bytes: 64 * 1024 * 1024,
+            segment_age: Duration::from_hours(24),
+            min_free_bytes: 128 * 1024 * 1024,
             queue_events: 8_192,
             now,
             watched: HashSet::new(),
+            watched_from: None,
+            stop: Stop::default(),
         }
     }
 }
@@ -154,8 +199,9 @@ impl JournalOptions {
 impl JournalFiles {
     /// Locks and verifies a journal, or starts a new one, and starts its writer.
     ///
-    /// Blocks the thread while it reads everything that was ever written. The
-    /// caller closes the pairs that are open before it serves.
+    /// Blocks the thread while it reads what came after the newest checkpoint, or
+    /// everything where that does not do. The caller closes the pairs that are
+    /// open before it serves.
     ///
     /// # Errors
     ///
@@ -200,6 +246,18 @@ impl JournalFiles {
         self.keyring.change(keys)
     }
 
+    /// Deletes old segments from now on. For after the holds of all readers that
+    /// are known have been made.
+    pub fn start_retention(&self, retention: Retention) {
+        self.retaining.start(retention);
+    }
+
+    /// What there is room for, as of the last second.
+    #[must_use]
+    pub fn room(&self) -> JournalRoom {
+        self.room.state()
+    }
+
     /// Events handed over and not yet written.
     #[must_use]
     pub fn owed(&self) -> usize {
@@ -241,51 +299,79 @@ impl JournalFiles {
         let directory = Directory::new(options.directory);
         directory.make().map_err(OpenError::io("making the directory", directory.root()))?;
         let lock = lock(&directory)?;
-        let (mut replay, manifest) =
-            verify(&directory, options.keys.clone(), options.watched, options.now)?;
+        let (opened, manifest) = verify(
+            &directory,
+            (&options.keys, options.now, &options.stop),
+            (options.watched, options.watched_from),
+        )?;
+        let Opened { replay, anchor, anchored_by, orphans, checkpoints } = opened;
         let cut_bytes = replay.cuts.iter().map(|cut| cut.bytes).sum();
         replay.cuts.iter().try_for_each(recovery::Cut::make)?;
         let mut disk = disk(directory.clone());
-        let last = match replay.last {
+        let room = Arc::new(Room::new(options.min_free_bytes));
+        room.measured(disk.free_bytes());
+        room.keeps(&replay.kept);
+        let last = match &replay.last {
             None => None,
-            Some((segment, len)) => {
+            Some(segment) => {
                 let doing = OpenError::io("opening the segment to write", &segment.path);
-                Some((disk.reopen(&segment).map_err(doing)?, len))
+                let oldest = replay.kept.last().and_then(|last| last.span.times);
+                let age = oldest.map(|(oldest, _)| options.now.duration_since(oldest));
+                let age = age.and_then(|age| Duration::try_from(age).ok()).unwrap_or_default();
+                Some((disk.reopen(segment).map_err(doing)?, age))
             }
         };
 
         let head = replay.chain.head();
         let limits = Limits {
             segment_bytes: options.segment_bytes,
+            segment_age: options.segment_age,
             unsynced_bytes: pace.unsynced_bytes,
             unsynced_time: pace.unsynced_time,
         };
-        let segments =
-            Segments::new(disk, limits, head.sequence + 1, last, replay.published.into());
+        let signers = span_of(&replay.kept).signers.into_iter().chain(anchored_by).collect();
+        let keyring = Arc::new(Keyring::new(manifest.journal_id(), signers, &options.keys));
+        let (mut pairs, retaining) = (replay.pairs, Arc::new(Retaining::default()));
+        let tending = Tending {
+            pace: pace.tending,
+            room: Arc::clone(&room),
+            retaining: Arc::clone(&retaining),
+            opened: (options.now, Instant::now()),
+            last: (Instant::now(), 0),
+            anchor,
+            orphans,
+            is_stuck: false,
+            checked: checkpoints.back().map_or(0, |(newest, _)| *newest),
+            checkpoints,
+        };
+        let ended = pairs.take_ended();
+        pairs.stop_watching();
+        let (newest_recorded, open) = (pairs.newest_recorded(), pairs.clone().into_started());
+        let segments = Segments::new(disk, limits, head, last, replay.kept);
         let (readable, readers) = watch::channel(segments.readable());
         let queue = Arc::new(Queue::new(options.queue_events));
         let stats = Arc::new(Mutex::new(JournalStats::at(head)));
-        let signers = replay.chain.signers().to_vec();
-        let keyring = Arc::new(Keyring::new(manifest.journal_id(), signers, &options.keys));
         let writer = Writer::new(
             Arc::clone(&queue),
             Arc::clone(&keyring),
-            replay.chain,
-            segments,
+            (replay.chain, pairs),
+            (segments, tending),
             Arc::clone(&stats),
             readable,
             pace.back_off,
         );
-        let ended =
+        let thread =
             writer.spawn(lock).map_err(OpenError::io("starting the writer", directory.root()))?;
         let recovered = Recovered {
             head,
             beside: manifest.ledger(),
             records: head.sequence,
+            read_bytes: replay.read_bytes,
+            deleted_until: anchor.and_then(|anchor| anchor.newest),
             cut_bytes,
-            ended: replay.pairs.take_ended(),
-            newest_recorded: replay.pairs.newest_recorded(),
-            open: replay.pairs.into_started(),
+            open,
+            ended,
+            newest_recorded,
         };
         let journal = Self {
             queue,
@@ -295,8 +381,9 @@ impl JournalFiles {
             directory,
             manifest: Mutex::new(manifest),
             keyring,
-            ended: Mutex::new(ended),
-            holds: Holds::default(),
+            ended: Mutex::new(thread),
+            retaining,
+            room,
         };
         Ok((journal, recovered))
     }
@@ -321,7 +408,7 @@ impl Journal for JournalFiles {
     }
 
     fn is_ready(&self) -> bool {
-        self.queue.is_ready()
+        self.queue.is_ready() && !self.room.is_low()
     }
 }
 
@@ -339,7 +426,7 @@ impl AuditLog for JournalFiles {
     }
 
     fn hold(&self, name: &str, taken: u64) -> Hold {
-        self.holds.hold(name, taken)
+        self.retaining.holds().hold(name, taken)
     }
 }
 
@@ -361,6 +448,11 @@ const PACE: Pace = Pace {
     unsynced_bytes: 4 * 1024 * 1024,
     unsynced_time: Duration::from_secs(1),
     back_off: BackOff { first: Duration::from_millis(100), most: Duration::from_secs(5) },
+    tending: TendingPace {
+        every: Duration::from_secs(1),
+        bytes: 8 * 1024 * 1024,
+        checkpoint_records: 16_384,
+    },
 };
 const CLOSE_WAIT: Duration = Duration::from_secs(5);
 
@@ -381,17 +473,18 @@ fn lock(directory: &Directory) -> Result<Lock, OpenError> {
 
 fn verify(
     directory: &Directory,
-    keys: JournalKeys,
-    watched: HashSet<CallName>,
-    now: Timestamp,
-) -> Result<(recovery::Replay, Manifest), OpenError> {
+    (keys, now, stop): (&JournalKeys, Timestamp, &Stop),
+    (watched, watched_from): (HashSet<CallName>, Option<Timestamp>),
+) -> Result<(Opened, Manifest), OpenError> {
     let folder = directory.segments();
     let segments =
         directory.list_segments().map_err(OpenError::io("listing the segments", &folder))?;
     let manifest = manifest::read_or_create(directory, !segments.is_empty(), now)?;
-    let replay = recovery::replay(segments, Chain::new(keys, manifest.journal_id()), watched)?;
+    let journal_id = manifest.journal_id();
+    let opening = Opening { directory, journal_id, keys, watched, watched_from, stop };
+    let opened = opening.read(segments)?;
     directory
         .remove_unpublished()
         .map_err(OpenError::io("removing an unfinished segment", &folder))?;
-    Ok((replay, manifest))
+    Ok((opened, manifest))
 }

@@ -64,7 +64,7 @@ pub(super) struct Waiting<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Until {
     /// For a request, at most this long.
-    Work(Option<Duration>),
+    Work(Duration),
     /// For this long, whatever comes, unless the queue is closed.
     BackOff(Duration),
 }
@@ -175,12 +175,12 @@ impl Queue {
         self.lock().requests.clear();
     }
 
-    fn wait_for_work(&self, limit: Option<Duration>) -> MutexGuard<'_, State> {
+    fn wait_for_work(&self, limit: Duration) -> MutexGuard<'_, State> {
         let mut state = self.lock();
-        let deadline = limit.map(|limit| Instant::now() + limit);
+        let deadline = Instant::now() + limit;
         while state.requests.is_empty() && !state.closed {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if left == Some(Duration::ZERO) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left == Duration::ZERO {
                 break;
             }
             state.writer_waits = true;
@@ -198,22 +198,13 @@ impl Queue {
             if left == Duration::ZERO {
                 break;
             }
-            state = self.wait(state, Some(left));
+            state = self.wait(state, left);
         }
         state
     }
 
-    fn wait<'a>(
-        &self,
-        state: MutexGuard<'a, State>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'a, State> {
-        match limit {
-            None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(limit) => {
-                self.wake.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
-            }
-        }
+    fn wait<'a>(&self, state: MutexGuard<'a, State>, limit: Duration) -> MutexGuard<'a, State> {
+        self.wake.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Every statement under the lock leaves the state whole, so that a panic

@@ -9,14 +9,24 @@
 //! end, as a crash leaves it. Nothing else is forgiven: a whole line that does not
 //! verify was written by somebody else. Nothing is cut before everything has verified.
 
-use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom};
 use std::path::PathBuf;
 
 use super::disk::{Segment, SegmentFile, open_at_end};
 use super::error::OpenError;
-use crate::domain::audit::{CallName, Chain, ChainFault, MAX_RECORD_BYTES, OpenPairs};
+use super::kept::Kept;
+use super::stop::Stop;
+use crate::domain::audit::{Chain, ChainFault, Head, MAX_RECORD_BYTES, OpenPairs};
+
+/// Where reading begins: everything before is known already.
+#[derive(Debug)]
+pub(super) struct Start {
+    pub(super) chain: Chain,
+    pub(super) pairs: OpenPairs,
+    /// The segments up to here. The last one is read on behind its bytes.
+    pub(super) kept: Vec<Kept>,
+}
 
 /// A journal that has verified.
 #[derive(Debug)]
@@ -24,40 +34,50 @@ pub(super) struct Replay {
     pub(super) chain: Chain,
     pub(super) pairs: OpenPairs,
     pub(super) cuts: Vec<Cut>,
-    /// The first sequence of each segment, in order.
-    pub(super) published: Vec<u64>,
-    /// The last segment and its length after the cuts.
-    pub(super) last: Option<(Segment, u64)>,
+    /// Every segment, in order.
+    pub(super) kept: Vec<Kept>,
+    /// The last segment.
+    pub(super) last: Option<Segment>,
+    /// Bytes that were read.
+    pub(super) read_bytes: u64,
+    /// Those of the witnesses that hold: a record of the journal is theirs.
+    pub(super) met: Vec<Head>,
 }
 
 /// The end of a segment that is no part of the journal.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     keep: u64,
     pub(super) bytes: u64,
 }
 
-/// Verifies the segments, in order. Changes nothing; its memory is that of one
-/// line and the open pairs.
+/// Verifies the segments, in order, from the start on, and says which of the
+/// witnesses are heads of the journal. Changes nothing; its memory is that of one
+/// line, the open pairs, and what is known of each segment.
 pub(super) fn replay(
-    segments: Vec<Segment>,
-    chain: Chain,
-    watched: HashSet<CallName>,
+    segments: &[Segment],
+    start: Start,
+    witnesses: &[Head],
+    stop: &Stop,
 ) -> Result<Replay, OpenError> {
-    let pairs = OpenPairs::watching(watched);
-    let published = segments.iter().map(|segment| segment.first_sequence).collect();
-    let mut replay = Replay { chain, pairs, cuts: Vec::new(), published, last: None };
+    let Start { chain, pairs, kept } = start;
+    let mut replay =
+        Replay { chain, pairs, cuts: Vec::new(), kept, last: None, read_bytes: 0, met: Vec::new() };
+    replay.meet(witnesses);
+    let begin = replay.kept.last().map_or(0, |last| last.first);
+    let segments: Vec<_> =
+        segments.iter().filter(|segment| segment.first_sequence >= begin).collect();
     // The furthest record seen, counting leftovers.
     let mut reached = 0;
     for (number, segment) in segments.iter().enumerate() {
         let next = segments.get(number + 1).map(|next| next.first_sequence);
-        reached = reached.max(replay.read_segment(segment, next)?);
+        reached = reached.max(replay.read_segment(segment, next, witnesses, stop)?);
     }
     let head = replay.chain.head().sequence;
-    match segments.into_iter().next_back() {
+    match segments.last() {
         Some(segment) if head < reached => {
-            Err(OpenError::Missing { path: segment.path, sequence: head + 1 })
+            Err(OpenError::Missing { path: segment.path.clone(), sequence: head + 1 })
         }
         _ => Ok(replay),
     }
@@ -75,13 +95,24 @@ impl Cut {
 impl Replay {
     /// Reads one segment up to where the next one starts, and says which record
     /// its leftover reaches.
-    fn read_segment(&mut self, segment: &Segment, next: Option<u64>) -> Result<u64, OpenError> {
+    fn read_segment(
+        &mut self,
+        segment: &Segment,
+        next: Option<u64>,
+        witnesses: &[Head],
+        stop: &Stop,
+    ) -> Result<u64, OpenError> {
         let path = &segment.path;
-        if segment.first_sequence != self.next_sequence() {
-            return Err(self.missing(segment));
+        if self.kept.last().is_none_or(|last| last.first != segment.first_sequence) {
+            if segment.first_sequence != self.next_sequence() {
+                return Err(self.missing(segment));
+            }
+            self.kept.push(Kept::after(self.chain.head()));
         }
-        let mut lines = Lines::open(segment)?;
+        let from = self.kept.last().map_or(0, |last| last.bytes);
+        let mut lines = Lines::open(segment, from)?;
         while Some(self.next_sequence()) != next {
+            stop.check()?;
             let verified = match lines.next()? {
                 Line::End if next.is_some() => return Err(self.missing(segment)),
                 Line::End => break,
@@ -90,20 +121,33 @@ impl Replay {
                 Line::Torn => Err(ChainFault::Broken),
             };
             match verified {
-                Ok(entry) => self.pairs.observe(entry),
+                Ok(entry) => {
+                    lines.keep();
+                    self.pairs.observe(self.chain.head(), &entry);
+                    if let Some(kept) = self.kept.last_mut() {
+                        kept.bytes = lines.kept;
+                        kept.span.add(&entry, self.chain.signer());
+                    }
+                    self.meet(witnesses);
+                }
                 Err(fault) => return Err(self.broken(path.clone(), lines.number, fault)),
             }
-            lines.keep();
         }
-        let (keep, bytes) = (lines.kept, lines.len - lines.kept);
+        let (keep, bytes) = (lines.kept, lines.len.saturating_sub(lines.kept));
         if bytes > 0 {
             self.cuts.push(Cut { path: path.clone(), keep, bytes });
         }
-        self.last = Some((segment.clone(), keep));
+        self.last = Some(segment.clone());
+        self.read_bytes += lines.read - from;
         match next {
             Some(_) => leftover_reaches(self.chain.clone(), lines),
             None => Ok(self.chain.head().sequence),
         }
+    }
+
+    fn meet(&mut self, witnesses: &[Head]) {
+        let head = self.chain.head();
+        self.met.extend(witnesses.iter().find(|witness| **witness == head));
     }
 
     fn next_sequence(&self) -> u64 {
@@ -128,8 +172,8 @@ fn leftover_reaches(mut chain: Chain, mut lines: Lines) -> Result<u64, OpenError
     Ok(chain.head().sequence)
 }
 
-/// The lines of a file, none of which makes it hold more than a record's bound.
-struct Lines {
+/// The lines of a file from some place on, none of which makes it hold more than a record's bound.
+pub(super) struct Lines {
     reader: BufReader<File>,
     path: PathBuf,
     buffer: Vec<u8>,
@@ -139,11 +183,11 @@ struct Lines {
     read: u64,
     /// Bytes of the lines that belong to the journal.
     kept: u64,
-    /// The number of the line read last, from 1.
-    number: u64,
+    /// The number of the line read last, from 1 at the place where it was opened.
+    pub(super) number: u64,
 }
 
-enum Line<'a> {
+pub(super) enum Line<'a> {
     /// Without its line end; of a line longer than any record, its beginning.
     Whole(&'a [u8]),
     /// The file ends before the line does.
@@ -153,15 +197,20 @@ enum Line<'a> {
 }
 
 impl Lines {
-    fn open(segment: &Segment) -> Result<Self, OpenError> {
+    pub(super) fn open(segment: &Segment, from: u64) -> Result<Self, OpenError> {
         let path = segment.path.clone();
-        let opened = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let opened = File::open(&path).and_then(|mut file| {
+            if from > 0 {
+                file.seek(SeekFrom::Start(from))?;
+            }
+            Ok((file.metadata()?.len(), file))
+        });
         let (len, file) = opened.map_err(OpenError::io("opening the segment", &path))?;
         let reader = BufReader::with_capacity(64 * 1024, file);
-        Ok(Self { reader, path, buffer: Vec::new(), len, read: 0, kept: 0, number: 0 })
+        Ok(Self { reader, path, buffer: Vec::new(), len, read: from, kept: from, number: 0 })
     }
 
-    fn next(&mut self) -> Result<Line<'_>, OpenError> {
+    pub(super) fn next(&mut self) -> Result<Line<'_>, OpenError> {
         self.buffer.clear();
         self.number += 1;
         self.read += self.read_line().map_err(OpenError::io("reading the segment", &self.path))?;

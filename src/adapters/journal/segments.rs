@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::disk::{Disk, SegmentFile};
+use super::kept::{Kept, Span};
 use super::reader::Readable;
+use crate::domain::audit::{Chain, Entry, Head, Stamp};
 use crate::failpoint::failpoint;
 
 /// Bounds of what a lost machine may lose, and of what is kept in memory for it.
@@ -21,6 +23,8 @@ use crate::failpoint::failpoint;
 pub(super) struct Limits {
     /// A longer segment is followed by a new one, in bytes.
     pub(super) segment_bytes: u64,
+    /// One with older records too.
+    pub(super) segment_age: Duration,
     /// With more bytes than this not synced, a commit syncs.
     pub(super) unsynced_bytes: usize,
     /// With bytes not synced for longer than this, a commit syncs.
@@ -34,57 +38,114 @@ pub(super) struct Segments {
     file: Option<Box<dyn SegmentFile>>,
     /// A file that failed, and the length up to which it is good.
     failed: Option<(Box<dyn SegmentFile>, u64)>,
-    /// The sequence of the first line that is not synced.
-    first_unsynced: u64,
+    /// Since when the present file has records.
+    begun: Option<Instant>,
+    /// The newest record that is synced.
+    synced: Head,
     /// Bytes of the present file that are synced; 0 without a file.
     synced_bytes: u64,
     /// All lines after them.
     unsynced: Vec<u8>,
+    /// Their records.
+    unsynced_span: Span,
     /// How many bytes of those are written.
     written: usize,
     unsynced_since: Option<Instant>,
     syncs: u64,
-    /// The first sequence of every segment that has its name durably, in order.
+    /// Bytes that were synced since the start.
+    total_bytes: u64,
+    /// Every segment that has its name durably, in order, with its synced records.
+    kept: Vec<Kept>,
+    /// Their first sequences.
     published: Arc<[u64]>,
 }
 
 impl Segments {
-    /// Goes on in a synced file of this length, or in a new one, after the published ones.
+    /// Goes on after this record, in a synced file that holds the last of the
+    /// kept segments and has had records for this long, or in a new one.
     pub(super) fn new(
         disk: Box<dyn Disk>,
         limits: Limits,
-        next_sequence: u64,
-        last: Option<(Box<dyn SegmentFile>, u64)>,
-        published: Arc<[u64]>,
+        head: Head,
+        last: Option<(Box<dyn SegmentFile>, Duration)>,
+        kept: Vec<Kept>,
     ) -> Self {
-        let (file, synced_bytes) = match last {
-            Some((file, len)) if len < limits.segment_bytes => (Some(file), len),
-            // A full one, or none: the next commit starts a new one.
-            _ => (None, 0),
-        };
-        Self {
+        let len = kept.last().map_or(0, |last| last.bytes);
+        let mut segments = Self {
             disk,
             limits,
-            file,
+            file: None,
             failed: None,
-            first_unsynced: next_sequence,
-            synced_bytes,
+            begun: None,
+            synced: head,
+            synced_bytes: 0,
             unsynced: Vec::new(),
+            unsynced_span: Span::default(),
             written: 0,
             unsynced_since: None,
             syncs: 0,
-            published,
+            total_bytes: 0,
+            published: published(&kept),
+            kept,
+        };
+        // After a full one, or none, the next commit starts a new one.
+        if let Some((file, age)) = last.filter(|_| len < limits.segment_bytes) {
+            (segments.file, segments.synced_bytes) = (Some(file), len);
+            segments.begun = if len > 0 { Instant::now().checked_sub(age) } else { None };
         }
+        segments
     }
 
     /// What readers may read: synced records, each in the newest segment that starts before it.
     pub(super) fn readable(&self) -> Readable {
-        Readable { head: self.first_unsynced - 1, segments: Arc::clone(&self.published) }
+        Readable { head: self.synced.sequence, segments: Arc::clone(&self.published) }
     }
 
-    /// Where signed lines are put before a commit.
-    pub(super) fn lines(&mut self) -> &mut Vec<u8> {
-        &mut self.unsynced
+    /// Signs an entry as the next line, which the next commit writes.
+    pub(super) fn sign(&mut self, chain: &mut Chain, entry: &Entry) -> Stamp {
+        let stamp = chain.append(&mut self.unsynced, entry);
+        self.unsynced_span.add(entry, chain.signer());
+        stamp
+    }
+
+    /// The newest synced record, if none after it is signed.
+    pub(super) fn all_synced(&self) -> Option<Head> {
+        self.unsynced.is_empty().then_some(self.synced)
+    }
+
+    /// Every segment, in order, with its synced records.
+    pub(super) fn kept(&self) -> &[Kept] {
+        &self.kept
+    }
+
+    /// Forgets the segments before this one, which are about to be deleted.
+    pub(super) fn forget_before(&mut self, first_sequence: u64) {
+        self.kept.retain(|kept| kept.first >= first_sequence);
+        self.published = published(&self.kept);
+    }
+
+    /// What the segments are on.
+    pub(super) fn disk(&mut self) -> &mut dyn Disk {
+        &mut *self.disk
+    }
+
+    /// Whether lines are not synced for longer than they may.
+    pub(super) fn is_sync_due(&self) -> bool {
+        self.unsynced.len() > self.limits.unsynced_bytes
+            || self.sync_due_in() == Some(Duration::ZERO)
+    }
+
+    /// Whether the present segment was closed, so that the next line begins another.
+    pub(super) const fn is_between_segments(&self) -> bool {
+        self.file.is_none()
+    }
+
+    /// Closes the present segment if all its lines are synced and it is old enough.
+    pub(super) fn close_if_old(&mut self) {
+        let is_old = |begun: Instant| begun.elapsed() >= self.limits.segment_age;
+        if self.all_synced().is_some() && self.begun.is_some_and(is_old) {
+            self.leave_file();
+        }
     }
 
     /// How many syncs have succeeded.
@@ -92,19 +153,23 @@ impl Segments {
         self.syncs
     }
 
+    /// How many bytes they have made durable.
+    pub(super) const fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
     /// How long the oldest line that is not synced may wait for it.
     pub(super) fn sync_due_in(&self) -> Option<Duration> {
         self.unsynced_since.map(|since| self.limits.unsynced_time.saturating_sub(since.elapsed()))
     }
 
-    /// Writes all lines, the last of which has the sequence before `next_sequence`,
-    /// and syncs them if asked to or if a limit is reached.
+    /// Writes all lines, the last of which is `head`, and syncs them if asked to or if a limit is reached.
     ///
     /// # Errors
     ///
     /// The system's. The lines stay, and the next commit writes them to a new segment.
-    pub(super) fn commit(&mut self, next_sequence: u64, sync: bool) -> io::Result<()> {
-        let result = self.try_commit(next_sequence, sync);
+    pub(super) fn commit(&mut self, head: Head, sync: bool) -> io::Result<()> {
+        let result = self.try_commit(head, sync);
         if result.is_err()
             && let Some(failed) = self.leave_file()
         {
@@ -117,10 +182,11 @@ impl Segments {
     fn leave_file(&mut self) -> Option<(Box<dyn SegmentFile>, u64)> {
         let len = std::mem::take(&mut self.synced_bytes);
         self.written = 0;
+        self.begun = None;
         self.file.take().map(|file| (file, len))
     }
 
-    fn try_commit(&mut self, next_sequence: u64, sync: bool) -> io::Result<()> {
+    fn try_commit(&mut self, head: Head, sync: bool) -> io::Result<()> {
         if self.unsynced.is_empty() {
             return Ok(());
         }
@@ -134,10 +200,10 @@ impl Segments {
             if sync {
                 failpoint!("written-not-synced");
                 file.sync()?;
-                self.note_synced(next_sequence);
+                self.note_synced(head);
             }
         } else {
-            self.start_segment(next_sequence)?;
+            self.start_segment(head)?;
         }
         if full {
             self.leave_file();
@@ -145,37 +211,44 @@ impl Segments {
         Ok(())
     }
 
-    fn is_sync_due(&self) -> bool {
-        self.unsynced.len() > self.limits.unsynced_bytes
-            || self.sync_due_in() == Some(Duration::ZERO)
-    }
-
     /// Makes a segment of all lines that are not synced, which is seen whole or not at all.
-    fn start_segment(&mut self, next_sequence: u64) -> io::Result<()> {
+    fn start_segment(&mut self, head: Head) -> io::Result<()> {
         let mut file = self.disk.create()?;
         file.write_all(&self.unsynced)?;
         file.sync()?;
-        self.disk.publish(self.first_unsynced)?;
+        let new = Kept::after(self.synced);
+        self.disk.publish(new.first)?;
         // One that stood there already, empty, was replaced.
-        let before = self.published.iter().copied().filter(|first| *first < self.first_unsynced);
-        self.published = before.chain([self.first_unsynced]).collect();
+        self.kept.retain(|kept| kept.first < new.first);
+        self.kept.push(new);
+        self.published = published(&self.kept);
         if let Some((mut failed, good)) = self.failed.take() {
             // Where this fails too, the next start of the gate does it.
             let _ = failed.cut(good);
         }
         self.file = Some(file);
         self.written = self.unsynced.len();
-        self.note_synced(next_sequence);
+        self.note_synced(head);
         Ok(())
     }
 
-    fn note_synced(&mut self, next_sequence: u64) {
+    fn note_synced(&mut self, head: Head) {
         self.synced_bytes += self.written as u64;
-        self.first_unsynced = next_sequence;
+        self.total_bytes += self.written as u64;
+        self.begun.get_or_insert_with(Instant::now);
+        self.synced = head;
+        if let Some(last) = self.kept.last_mut() {
+            last.bytes = self.synced_bytes;
+            last.span.join(&std::mem::take(&mut self.unsynced_span));
+        }
         self.unsynced.clear();
         self.unsynced.shrink_to(2 * self.limits.unsynced_bytes);
         self.written = 0;
         self.unsynced_since = None;
         self.syncs += 1;
     }
+}
+
+fn published(kept: &[Kept]) -> Arc<[u64]> {
+    kept.iter().map(|kept| kept.first).collect()
 }

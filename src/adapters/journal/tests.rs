@@ -4,6 +4,8 @@
 
 mod faulty_disk;
 mod reading;
+mod room;
+mod tending;
 
 use std::io;
 use std::path::Path;
@@ -20,6 +22,7 @@ struct Bench {
     directory: TempDir,
     faults: Faults,
     segment_bytes: u64,
+    segment_age: Duration,
     queue_events: usize,
     pace: Pace,
 }
@@ -30,11 +33,17 @@ impl Bench {
             directory: TempDir::new().unwrap(),
             faults: Faults::default(),
             segment_bytes: 1 << 30,
+            segment_age: Duration::from_hours(24),
             queue_events: 100,
             pace: Pace {
                 unsynced_bytes: 1 << 30,
                 unsynced_time: Duration::from_hours(1),
                 back_off: BackOff { first: Duration::ZERO, most: Duration::ZERO },
+                tending: TendingPace {
+                    every: Duration::from_hours(1),
+                    bytes: 1 << 30,
+                    checkpoint_records: 1 << 30,
+                },
             },
         }
     }
@@ -42,6 +51,7 @@ impl Bench {
     fn options(&self, directory: &Path) -> JournalOptions {
         JournalOptions {
             segment_bytes: self.segment_bytes,
+            segment_age: self.segment_age,
             queue_events: self.queue_events,
             ..JournalOptions::new(
                 directory.to_path_buf(),

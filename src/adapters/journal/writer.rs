@@ -12,8 +12,9 @@ use super::keyring::Keyring;
 use super::queue::{Answer, Queue, Request, Until, Woken};
 use super::reader::Readable;
 use super::segments::Segments;
+use super::tending::{Tended, Tending};
 use crate::adapters::lock::Lock;
-use crate::domain::audit::{Chain, Stamp};
+use crate::domain::audit::{Chain, OpenPairs, Stamp};
 use crate::ports::{Durability, JournalFault};
 
 /// Events in a group; an append is never split.
@@ -33,7 +34,10 @@ pub(super) struct Writer {
     queue: Arc<Queue>,
     keyring: Arc<Keyring>,
     chain: Chain,
+    /// The pairs that are open, counting what is signed and not yet written.
+    pairs: OpenPairs,
     segments: Segments,
+    tending: Tending,
     stats: Arc<Mutex<JournalStats>>,
     readable: watch::Sender<Readable>,
     back_off: BackOff,
@@ -57,8 +61,8 @@ impl Writer {
     pub(super) fn new(
         queue: Arc<Queue>,
         keyring: Arc<Keyring>,
-        chain: Chain,
-        segments: Segments,
+        (chain, pairs): (Chain, OpenPairs),
+        (segments, tending): (Segments, Tending),
         stats: Arc<Mutex<JournalStats>>,
         readable: watch::Sender<Readable>,
         back_off: BackOff,
@@ -67,7 +71,9 @@ impl Writer {
             queue,
             keyring,
             chain,
+            pairs,
             segments,
+            tending,
             stats,
             readable,
             back_off,
@@ -91,19 +97,44 @@ impl Writer {
 
     fn run(&mut self) {
         loop {
+            let tending_in = self.tending.due_in();
             let until = match self.failures {
-                0 => Until::Work(self.segments.sync_due_in()),
+                0 => Until::Work(
+                    self.segments
+                        .sync_due_in()
+                        .map_or(tending_in, |sync_in| sync_in.min(tending_in)),
+                ),
                 failures => Until::BackOff(self.back_off.pause(failures)),
             };
             let woken = self.queue.take(&mut self.group, GROUP_EVENTS, until);
-            let sync = self.group.is_empty()
-                || woken == Woken::Closed
-                || self.group.iter().any(|request| request.durability == Durability::Synced);
+            let is_asked = |request: &Request| request.durability == Durability::Synced;
+            let sync = self.group.iter().any(is_asked);
             self.sign_group();
-            self.commit(sync);
+            let is_due = self.tending.is_due(self.chain.head(), self.segments.total_bytes());
+            let sync = sync || is_due || self.failures > 0 || woken == Woken::Closed;
+            if self.pending.0 > 0 || self.failures > 0 || self.leaves_unsynced(sync) {
+                self.commit(sync);
+            }
+            self.tend(is_due, woken);
             if woken == Woken::Closed {
                 return;
             }
+        }
+    }
+
+    /// Whether lines that were written before are to be synced now.
+    fn leaves_unsynced(&self, sync: bool) -> bool {
+        self.segments.all_synced().is_none() && (sync || self.segments.is_sync_due())
+    }
+
+    fn tend(&mut self, is_due: bool, woken: Woken) {
+        let Self { chain, pairs, segments, keyring, readable, .. } = self;
+        let mut tended = Tended { chain, pairs, segments, keyring, readable };
+        match (self.failures, woken) {
+            (0, Woken::Closed) => self.tending.finish(&mut tended),
+            (0, Woken::Go) if is_due => self.tending.tend(&mut tended),
+            (_, Woken::Go) if is_due => self.tending.measure(tended.segments),
+            _ => {}
         }
     }
 
@@ -112,9 +143,11 @@ impl Writer {
             self.chain.use_keys(keys);
         }
         for request in self.group.drain(..) {
-            let lines = self.segments.lines();
-            let stamps =
-                request.events.iter().map(|event| self.chain.append(lines, event)).collect();
+            let mut stamps = Vec::with_capacity(request.events.len());
+            for event in &request.events {
+                stamps.push(self.segments.sign(&mut self.chain, event));
+                self.pairs.observe(self.chain.head(), event);
+            }
             self.pending = (self.pending.0 + request.events.len(), request.ticket);
             self.signed.push((request.answer, stamps));
         }
@@ -123,7 +156,7 @@ impl Writer {
     /// Writes what is signed and answers the group. Whoever waited no longer has no receiver.
     fn commit(&mut self, sync: bool) {
         let begun = Instant::now();
-        let result = self.segments.commit(self.chain.head().sequence + 1, sync);
+        let result = self.segments.commit(self.chain.head(), sync);
         let took = begun.elapsed();
         match result {
             Ok(()) => {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::{
-    AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, KEY, KeySecrets, LedgerConfig,
-    SKEW, Shows, TICKET_TTL,
+    AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, JournalConfig, KEY,
+    KeySecrets, LedgerConfig, SKEW, Shows, TICKET_TTL,
 };
 use crate::config::fields::Fields;
 use crate::config::reads::Place;
@@ -25,7 +25,7 @@ const MAX_KEYS: usize = 8;
 pub(super) struct Audit {
     pub(super) secrets: Option<KeySecrets>,
     pub(super) read_durability: Durability,
-    pub(super) segment_bytes: u64,
+    pub(super) journal: JournalConfig,
 }
 
 impl Compiler<'_> {
@@ -35,9 +35,8 @@ impl Compiler<'_> {
         let words = [("records", Durability::Written), ("all", Durability::Synced)];
         let read_durability =
             fields.word("sync", &words, &mut self.findings).unwrap_or(Durability::Written);
-        let segment_bytes =
-            fields.number("segment_bytes", 64 << 20, 64 << 10..=1 << 40, &mut self.findings);
-        Some(Audit { secrets: self.keys(&fields, "audit"), read_durability, segment_bytes })
+        let journal = self.journal(&fields);
+        Some(Audit { secrets: self.keys(&fields, "audit"), read_durability, journal })
     }
 
     /// Tickets and the ledger that remembers them: either both or neither.

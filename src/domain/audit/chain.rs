@@ -48,11 +48,13 @@ pub struct Chain {
     keys: JournalKeys,
     journal_id: Arc<str>,
     head: Head,
-    /// The keys that have signed a record, by what each puts before the first.
-    signers: Vec<Digest>,
-    /// The place of the last signer among the keys, so that it is not named anew for each line.
-    last_signer: Option<usize>,
+    /// The last signer, as [`Chain::signer`] names it, and its place among the
+    /// keys, so that it is not named anew for each line.
+    signer: Option<(usize, Digest)>,
 }
+
+/// The place of the key that signs, among the keys.
+const CURRENT: usize = 0;
 
 /// Keys without which records of the journal would not verify any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,12 +84,12 @@ impl JournalKey {
     }
 
     /// What stands before the first record.
-    fn origin(&self, journal_id: &str) -> Digest {
+    pub(super) fn origin(&self, journal_id: &str) -> Digest {
         let mac = self.mac([b"toolgate-journal-v1\0", journal_id.as_bytes(), b""]);
         Digest(mac.finalize().into_bytes().into())
     }
 
-    fn mac(&self, parts: [&[u8]; 3]) -> Hmac<Sha256> {
+    pub(super) fn mac(&self, parts: [&[u8]; 3]) -> Hmac<Sha256> {
         let mut mac = self.keyed.clone();
         for part in parts {
             mac.update(part);
@@ -123,7 +125,12 @@ impl JournalKeys {
         self.current.origin(journal_id)
     }
 
-    fn all(&self) -> impl Iterator<Item = &JournalKey> {
+    /// The one that signs.
+    pub(super) const fn current(&self) -> &JournalKey {
+        &self.current
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &JournalKey> {
         std::iter::once(&self.current).chain(&self.former)
     }
 }
@@ -145,24 +152,40 @@ impl Chain {
     #[must_use]
     pub fn new(keys: JournalKeys, journal_id: Arc<str>) -> Self {
         let head = Head { sequence: 0, mac: keys.current.origin(&journal_id) };
-        Self { keys, journal_id, head, signers: Vec::new(), last_signer: None }
+        Self { keys, journal_id, head, signer: None }
+    }
+
+    /// The chain of a journal whose records up to this one are known to verify.
+    #[must_use]
+    pub fn resume(keys: JournalKeys, journal_id: Arc<str>, head: Head) -> Self {
+        match head.sequence {
+            // What stands before the first record is the signing key's.
+            0 => Self::new(keys, journal_id),
+            _ => Self { keys, journal_id, head, signer: None },
+        }
     }
 
     /// Signs and verifies with these keys from the next record on.
     pub fn use_keys(&mut self, keys: JournalKeys) {
         self.keys = keys;
-        self.last_signer = None;
+        self.signer = None;
         if self.head.sequence == 0 {
             // What stands before the first record is the signing key's.
             self.head.mac = self.keys.current.origin(&self.journal_id);
         }
     }
 
-    /// The keys that have signed what was verified so far, each by what it puts
-    /// before the first record.
+    /// The key that signed the newest record, by what it puts before the first
+    /// one; `None` before there is one.
     #[must_use]
-    pub fn signers(&self) -> &[Digest] {
-        &self.signers
+    pub fn signer(&self) -> Option<Digest> {
+        self.signer.map(|(_, signer)| signer)
+    }
+
+    /// The keys that sign and verify.
+    #[must_use]
+    pub const fn keys(&self) -> &JournalKeys {
+        &self.keys
     }
 
     /// The newest record.
@@ -187,6 +210,7 @@ impl Chain {
         write_mac(lines, &mac);
         lines.push(b'\n');
         self.head = Head { sequence, mac };
+        self.note_signer(CURRENT);
         Stamp { journal_id: Arc::clone(&self.journal_id), sequence, mac }
     }
 
@@ -219,11 +243,10 @@ impl Chain {
     }
 
     fn note_signer(&mut self, place: usize) {
-        if self.last_signer.replace(place) == Some(place) {
-            return;
+        if self.signer.is_none_or(|(last, _)| last != place) {
+            let key = self.keys.all().nth(place);
+            self.signer = key.map(|key| (place, key.origin(&self.journal_id)));
         }
-        let signer = self.keys.all().nth(place).map(|key| key.origin(&self.journal_id));
-        self.signers.extend(signer.filter(|signer| !self.signers.contains(signer)));
     }
 
     /// The line's `mac`, and the place among the keys of the one behind it.
@@ -366,11 +389,16 @@ mod tests {
                 writer.append(&mut signed, &samples::entry(samples::started("a")));
             }
             let mut reader = Chain::new(both.clone(), Arc::clone(&id));
+            let mut signers = Vec::new();
             for line in signed.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
                 assert!(reader.verify(line).is_ok(), "changed before record {before}");
+                signers.extend(reader.signer());
             }
+            assert_eq!(signers.len(), 3);
+            assert_eq!(writer.signer(), Some(signers[2]));
+            signers.dedup();
             // The keys that are needed from now on are those that have signed.
-            let signers = reader.signers();
+            let signers = &signers;
             assert_eq!(signers.len(), if before == 0 { 1 } else { 2 });
             assert_eq!(both.cover(signers, &id), Ok(()));
             let only_new = JournalKeys::from(new.clone());

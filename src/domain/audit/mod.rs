@@ -9,6 +9,7 @@ mod pairs;
 mod record;
 #[cfg(test)]
 pub(crate) mod samples;
+mod seal;
 mod subject;
 
 pub use admin::{
@@ -21,6 +22,9 @@ pub use event::{
     is_key_id, is_tool_name,
 };
 pub use keys::{AuditKey, Digest};
-pub use pairs::{CallName, OpenPairs};
-pub use record::{MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_record};
+pub use pairs::{CallName, OpenPair, OpenPairs};
+pub use record::{
+    MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_line, write_record,
+};
+pub use seal::Sealed;
 pub use subject::{Scope, Subject};

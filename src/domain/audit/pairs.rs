@@ -5,20 +5,29 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{AdminKind, Entry, Event, EventKind};
+use super::{AdminKind, Entry, Event, EventKind, Head};
 use crate::domain::reason::{Effect, Outcome, Reason};
 
 /// Follows a journal's events and remembers which pairs are open.
 ///
 /// Its memory is that of the open pairs.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct OpenPairs {
     watched: HashSet<CallName>,
     ended: Vec<Arc<Event>>,
     newest_recorded: Option<Timestamp>,
-    seen: u64,
     open: HashMap<PairKey, VecDeque<u64>>,
-    started: BTreeMap<u64, Arc<Event>>,
+    /// By their sequences.
+    started: BTreeMap<u64, OpenPair>,
+}
+
+/// A started event that no completed event has closed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpenPair {
+    /// The event.
+    pub started: Arc<Event>,
+    /// Where it is in the journal.
+    pub at: Head,
 }
 
 /// Names one call: tenant, conversation and `tool_call_id`.
@@ -26,7 +35,7 @@ pub struct OpenPairs {
 pub struct CallName([Arc<str>; 3]);
 
 /// What the two events of a pair share, and no two pairs at one time should.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct PairKey {
     tenant_id: Arc<str>,
     conversation_id: Arc<str>,
@@ -54,11 +63,23 @@ impl OpenPairs {
         Self { watched: calls, ..Self::default() }
     }
 
-    /// Takes the next entry of the journal.
+    /// Goes on after a part of the journal of which only this is still known.
+    #[must_use]
+    pub fn resume(
+        open: impl IntoIterator<Item = OpenPair>,
+        newest_recorded: Option<Timestamp>,
+        watched: HashSet<CallName>,
+    ) -> Self {
+        let mut pairs = Self { newest_recorded, ..Self::watching(watched) };
+        open.into_iter().for_each(|pair| pairs.begin(pair));
+        pairs
+    }
+
+    /// Takes the next entry of the journal, which stands at this place.
     ///
     /// Where a caller used one request id twice at a time, a completed event
     /// closes the older pair, so that the number of open ones stays right.
-    pub fn observe(&mut self, entry: Entry) {
+    pub fn observe(&mut self, at: Head, entry: &Entry) {
         let event = match entry {
             Entry::Call(event) => event,
             Entry::Admin(event) => {
@@ -68,15 +89,10 @@ impl OpenPairs {
                 return;
             }
         };
-        let key = PairKey::of(&event);
         match event.kind {
-            EventKind::Started => {
-                self.seen += 1;
-                self.open.entry(key).or_default().push_back(self.seen);
-                self.started.insert(self.seen, event);
-            }
+            EventKind::Started => self.begin(OpenPair { started: Arc::clone(event), at }),
             EventKind::Completed { reason, effect, .. } => {
-                let started = self.close(&key);
+                let started = self.close(&PairKey::of(event));
                 if is_told_to_a_ledger(reason)
                     && (event.confirmation.is_some() || effect != Effect::None)
                 {
@@ -84,8 +100,8 @@ impl OpenPairs {
                     let time = started.map_or(event.time, |started| started.time);
                     self.newest_recorded = self.newest_recorded.max(Some(time));
                 }
-                if self.watched.contains(&CallName::of(&event)) {
-                    self.ended.push(event);
+                if !self.watched.is_empty() && self.watched.contains(&CallName::of(event)) {
+                    self.ended.push(Arc::clone(event));
                 }
             }
         }
@@ -94,7 +110,24 @@ impl OpenPairs {
     /// The started events of the pairs that are open, oldest first.
     #[must_use]
     pub fn into_started(self) -> Vec<Arc<Event>> {
-        self.started.into_values().collect()
+        self.started.into_values().map(|pair| pair.started).collect()
+    }
+
+    /// The pairs that are open, oldest first.
+    #[must_use]
+    pub fn open(&self) -> impl ExactSizeIterator<Item = &OpenPair> {
+        self.started.values()
+    }
+
+    /// The oldest open pair's place; `None` where none is open.
+    #[must_use]
+    pub fn first_open(&self) -> Option<u64> {
+        self.started.keys().next().copied()
+    }
+
+    /// Watches no call any more.
+    pub fn stop_watching(&mut self) {
+        self.watched = HashSet::new();
     }
 
     /// Takes the completed events of the watched calls, oldest first.
@@ -106,8 +139,21 @@ impl OpenPairs {
     /// it recorded, one that still runs included, or a revocation.
     #[must_use]
     pub fn newest_recorded(&self) -> Option<Timestamp> {
-        let confirmed = self.started.values().filter(|event| event.confirmation.is_some());
+        let started = self.started.values().map(|pair| &pair.started);
+        let confirmed = started.filter(|event| event.confirmation.is_some());
         self.newest_recorded.max(confirmed.map(|event| event.time).max())
+    }
+
+    /// The same of what has ended, for [`OpenPairs::resume`].
+    #[must_use]
+    pub const fn newest_ended(&self) -> Option<Timestamp> {
+        self.newest_recorded
+    }
+
+    fn begin(&mut self, pair: OpenPair) {
+        let key = PairKey::of(&pair.started);
+        self.open.entry(key).or_default().push_back(pair.at.sequence);
+        self.started.insert(pair.at.sequence, pair);
     }
 
     fn close(&mut self, key: &PairKey) -> Option<Arc<Event>> {
@@ -116,7 +162,7 @@ impl OpenPairs {
         if numbers.is_empty() {
             self.open.remove(key);
         }
-        self.started.remove(&oldest?)
+        self.started.remove(&oldest?).map(|pair| pair.started)
     }
 }
 
@@ -144,12 +190,18 @@ fn is_told_to_a_ledger(reason: Reason) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AdminEvent, Confirmed, samples};
+    use super::super::{AdminEvent, Confirmed, Digest, samples};
     use super::*;
+
+    const fn at(sequence: u64) -> Head {
+        Head { sequence, mac: Digest([0; 32]) }
+    }
 
     fn open(events: impl IntoIterator<Item = Event>) -> Vec<Event> {
         let mut pairs = OpenPairs::default();
-        events.into_iter().for_each(|event| pairs.observe(Entry::Call(Arc::new(event))));
+        for (place, event) in (1..).zip(events) {
+            pairs.observe(at(place), &samples::entry(event));
+        }
         pairs.into_started().into_iter().map(Arc::unwrap_or_clone).collect()
     }
 
@@ -190,7 +242,7 @@ mod tests {
                 (*told, *effect) = (reason, Effect::Applied);
             }
             let mut pairs = OpenPairs::default();
-            pairs.observe(samples::entry(event));
+            pairs.observe(at(1), &samples::entry(event));
             pairs.newest_recorded()
         };
         assert_eq!(newest(Reason::Ok), Some(samples::completed("a").time));
@@ -211,15 +263,15 @@ mod tests {
             }));
             Entry::Call(Arc::new(event))
         };
-        let at = |second| Some(Timestamp::constant(second, 0));
+        let then = |second| Some(Timestamp::constant(second, 0));
         let mut pairs = OpenPairs::default();
-        pairs.observe(confirmed(samples::started, 10));
-        assert_eq!(pairs.newest_recorded(), at(10));
+        pairs.observe(at(1), &confirmed(samples::started, 10));
+        assert_eq!(pairs.newest_recorded(), then(10));
         // However long it ran: that is no time that the ledger was shown.
-        pairs.observe(confirmed(samples::completed, 600));
-        assert_eq!(pairs.newest_recorded(), at(10));
+        pairs.observe(at(2), &confirmed(samples::completed, 600));
+        assert_eq!(pairs.newest_recorded(), then(10));
         let Entry::Call(event) = confirmed(samples::started, 20) else { unreachable!() };
-        pairs.observe(Entry::Admin(Arc::new(AdminEvent {
+        let revoked = Entry::Admin(Arc::new(AdminEvent {
             kind: AdminKind::ConfirmationRevoked,
             time: event.time,
             context: Some(Arc::clone(&event.context)),
@@ -227,8 +279,28 @@ mod tests {
             policy_digest: event.policy_digest,
             audit_key_id: Arc::clone(&event.audit_key_id),
             trace_id: None,
-        })));
-        assert_eq!(pairs.newest_recorded(), at(20));
+        }));
+        pairs.observe(at(3), &revoked);
+        assert_eq!(pairs.newest_recorded(), then(20));
+    }
+
+    #[test]
+    fn what_is_resumed_goes_on_as_if_all_had_been_seen() {
+        let events = ["a", "b", "a", "c"].map(samples::started);
+        let mut whole = OpenPairs::default();
+        for (place, event) in (1..).zip(events) {
+            whole.observe(at(place), &samples::entry(event));
+        }
+        let known = (whole.open().cloned().collect::<Vec<_>>(), whole.newest_ended());
+        let mut resumed = OpenPairs::resume(known.0, known.1, HashSet::new());
+        for pairs in [&mut whole, &mut resumed] {
+            assert_eq!(pairs.first_open(), Some(1));
+            pairs.observe(at(5), &samples::entry(samples::completed("a")));
+            assert_eq!(pairs.first_open(), Some(2));
+            pairs.observe(at(6), &samples::entry(samples::completed("b")));
+            assert_eq!(pairs.first_open(), Some(3));
+        }
+        assert_eq!(resumed.into_started(), whole.into_started());
     }
 
     #[test]

@@ -13,7 +13,9 @@ use std::io::Write as _;
 
 use jiff::Timestamp;
 
-use super::{AdminEvent, AdminKind, Digest, Entry, Event, EventKind, PayloadSummary, TraceId};
+use super::{
+    AdminEvent, AdminKind, Digest, Entry, Event, EventKind, Head, PayloadSummary, TraceId,
+};
 use crate::domain::proposal::Context;
 
 pub use read::read_record;
@@ -46,6 +48,12 @@ pub fn write_record(line: &mut Vec<u8>, entry: &Entry, journal_id: &str, sequenc
         Entry::Call(event) => write_call(line, event, journal_id, sequence),
         Entry::Admin(event) => write_admin(line, event, journal_id, sequence),
     }
+}
+
+/// Appends a record as it stands in the journal at this place, without a line end.
+pub fn write_line(line: &mut Vec<u8>, entry: &Entry, journal_id: &str, at: Head) {
+    write_record(line, entry, journal_id, at.sequence);
+    write_mac(line, &at.mac);
 }
 
 /// What every record begins with.

@@ -95,6 +95,9 @@ pub fn complete(document: &mut Value, directory: &Path) {
         json!({"role": "auditor", "certificate": {"spiffe": "spiffe://example.org/a"}}),
         json!({"role": "auditor", "certificate": {"dns": "a.example.org"}}),
     ]);
+    document["audit"]["segment_age"] = json!("24h");
+    document["audit"]["min_free_bytes"] = json!(134_217_728);
+    document["audit"]["retention"] = json!({"age": "720h", "bytes": 10_737_418_240_u64});
     document["allow_self_confirmation"] = json!("somebody's reason");
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use toolgate::config::Secret;
-use toolgate::domain::audit::{Chain, Entry, Event, EventKind, JournalKey, OpenPairs};
+use toolgate::domain::audit::{
+    Chain, Digest, Entry, Event, EventKind, Head, JournalKey, OpenPairs,
+};
 use toolgate::domain::reason::Reason;
 use zeroize::Zeroizing;
 
@@ -45,8 +47,9 @@ pub fn endings(directory: &Path) -> Vec<(String, u32, Reason)> {
 /// The same of events that were read before.
 pub fn endings_of(events: &[Event]) -> Vec<(String, u32, Reason)> {
     let mut open = OpenPairs::default();
-    for event in events {
-        open.observe(Entry::Call(Arc::new(event.clone())));
+    for (sequence, event) in (1..).zip(events) {
+        let at = Head { sequence, mac: Digest([0; 32]) };
+        open.observe(at, &Entry::Call(Arc::new(event.clone())));
     }
     let open = open.into_started();
     assert!(open.is_empty(), "open: {open:?}");

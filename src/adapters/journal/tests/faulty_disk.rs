@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use super::super::disk::{Directory, Disk, Segment, SegmentFile};
+use super::super::disk::{Beside, Directory, Disk, Segment, SegmentFile};
 
 /// How long a test waits for what must happen before it gives up.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
@@ -18,6 +18,10 @@ pub(super) enum Operation {
     Sync,
     Publish,
     Cut,
+    Anchor,
+    Checkpoint,
+    Delete,
+    Measure,
 }
 
 /// What an operation meets.
@@ -40,6 +44,8 @@ pub(super) struct Faults(Arc<(Mutex<Script>, Condvar)>);
 #[derive(Debug, Default)]
 pub(super) struct Script {
     faults: VecDeque<(Operation, Fault)>,
+    /// What every operation of a kind meets that has no fault of its own.
+    always: Vec<(Operation, Fault)>,
     pub(super) done: Vec<Operation>,
     hanging: bool,
     released: bool,
@@ -50,6 +56,13 @@ impl Faults {
         let mut script = self.0.0.lock().unwrap();
         script.released = false;
         script.faults.push_back((operation, fault));
+    }
+
+    /// What every operation of a kind meets from now on.
+    pub(super) fn always(&self, operation: Operation, fault: Fault) {
+        let mut script = self.0.0.lock().unwrap();
+        script.always.retain(|(kind, _)| *kind != operation);
+        script.always.push((operation, fault));
     }
 
     /// Lets what hangs go on.
@@ -77,8 +90,12 @@ impl Faults {
     fn meet(&self, operation: Operation) -> io::Result<usize> {
         let mut script = self.0.0.lock().unwrap();
         let at = script.faults.iter().position(|(wanted, _)| *wanted == operation);
-        let allowed = match at.and_then(|at| script.faults.remove(at)).map(|(_, fault)| fault) {
+        let of_its_own = at.and_then(|at| script.faults.remove(at));
+        let always = || script.always.iter().find(|(kind, _)| *kind == operation).copied();
+        let allowed = match of_its_own.or_else(always).map(|(_, fault)| fault) {
             None => usize::MAX,
+            // Of what there is, as little: nothing is written that could fail.
+            Some(Fault::Short(bytes)) if operation == Operation::Measure => bytes,
             Some(Fault::Fail(kind)) => return Err(kind.into()),
             Some(Fault::Short(bytes)) => {
                 script.faults.push_front((operation, Fault::Fail(io::ErrorKind::StorageFull)));
@@ -116,6 +133,29 @@ impl Disk for FaultyDisk {
     fn publish(&mut self, first_sequence: u64) -> io::Result<()> {
         self.1.meet(Operation::Publish)?;
         self.0.publish(first_sequence)
+    }
+
+    fn save(&mut self, file: Beside, text: &[u8]) -> io::Result<()> {
+        self.1.meet(match file {
+            Beside::Anchor => Operation::Anchor,
+            Beside::Checkpoint(_) => Operation::Checkpoint,
+        })?;
+        self.0.save(file, text)
+    }
+
+    fn remove_segment(&mut self, first_sequence: u64) -> io::Result<()> {
+        self.1.meet(Operation::Delete)?;
+        self.0.remove_segment(first_sequence)
+    }
+
+    fn remove_checkpoint(&mut self, sequence: u64) -> io::Result<()> {
+        self.0.remove_checkpoint(sequence)
+    }
+
+    /// As many as the disk has left, of which a short one has only some.
+    fn free_bytes(&mut self) -> io::Result<u64> {
+        let most = self.1.meet(Operation::Measure)?;
+        Ok(u64::try_from(most).unwrap_or(u64::MAX).min(self.0.free_bytes()?))
     }
 }
 
