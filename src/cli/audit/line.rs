@@ -1,10 +1,9 @@
 //! A step of the stream as one line: for people, or as JSON.
 
-use std::fmt::Write as _;
-
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
+use crate::domain::audit::{escaped, gap_line};
 use crate::domain::proposal::is_forbidden;
 use crate::proto::watch_response::Step;
 use crate::proto::{AdministrativeEvent, AuditEvent, AuditGap, PayloadSummary};
@@ -17,12 +16,14 @@ pub(super) fn json(step: &Step) -> Option<String> {
     let fields = match step {
         Step::Event(event) => Fields::of_call(event),
         Step::AdministrativeEvent(event) => Fields::of_admin(event),
-        Step::Gap(gap) => Fields(vec![("gap", gap_bounds(gap).to_string())]),
+        Step::Gap(gap) => {
+            return Some(gap_line(&gap.journal_id, gap.first_sequence, gap.last_sequence));
+        }
         Step::Progress(_) => return None,
     };
     let members: Vec<_> =
         fields.0.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    Some(escaped(&format!("{{{}}}", members.join(","))))
+    Some(escaped(format!("{{{}}}", members.join(","))))
 }
 
 /// A line for people; nothing for progress.
@@ -192,31 +193,6 @@ impl Fields {
         let (_, json) = self.0.iter().find(|(known, _)| *known == name)?;
         Some(serde_json::from_str(json).unwrap_or_else(|_| json.clone()))
     }
-}
-
-fn gap_bounds(gap: &AuditGap) -> Value {
-    json!({
-        "journal_id": gap.journal_id,
-        "first_sequence": gap.first_sequence,
-        "last_sequence": gap.last_sequence,
-    })
-}
-
-/// JSON without a character that a terminal might obey: such stand in strings alone.
-fn escaped(json: &str) -> String {
-    let mut text = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_forbidden(c) {
-            let mut units = [0; 2];
-            for unit in c.encode_utf16(&mut units) {
-                // Writing to a text cannot fail.
-                let _ = write!(text, "\\u{unit:04x}");
-            }
-        } else {
-            text.push(c);
-        }
-    }
-    text
 }
 
 #[cfg(test)]

@@ -218,6 +218,12 @@ impl TraceId {
     pub fn new(bytes: [u8; 16]) -> Option<Self> {
         (bytes != [0; 16]).then_some(Self(bytes))
     }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
+    }
 }
 
 impl fmt::Display for TraceId {

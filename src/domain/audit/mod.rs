@@ -5,6 +5,7 @@ mod bounded;
 mod chain;
 mod event;
 mod keys;
+mod line;
 mod pairs;
 mod record;
 #[cfg(test)]
@@ -27,4 +28,7 @@ pub use record::{
     MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_line, write_record,
 };
 pub use seal::Sealed;
+pub use line::{escaped, gap_line, json_line};
+pub use pairs::{CallName, OpenPairs};
+pub use record::{MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_record};
 pub use subject::{Scope, Subject};
