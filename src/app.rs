@@ -7,6 +7,7 @@ mod listen;
 mod open_journal;
 mod recover;
 mod reload;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,6 +28,7 @@ use tonic_health::server::HealthReporter;
 use crate::adapters::clock::SystemClock;
 use crate::adapters::journal::{self, JournalFiles, JournalOptions};
 use crate::adapters::ledger::{OpenError, PostgresError};
+use crate::adapters::sinks::{OpenError as SinksOpenError, Sinks};
 use crate::adapters::upstream::{GrpcUpstreams, UpstreamConfig};
 use crate::config::{
     CallerConfig, Config, ConfirmationConfig, JournalConfig, LedgerConfig, ListenerConfig, Shows,
@@ -61,6 +63,9 @@ const CLOSE_GRACE: Duration = Duration::from_secs(2);
 /// How long the journal gets to write what it owes at the end.
 const JOURNAL_GRACE: Duration = Duration::from_secs(5);
 
+/// How long audit sinks get to deliver what came last.
+const SINK_GRACE: Duration = Duration::from_secs(5);
+
 /// How soon gRPC health follows the gate's readiness.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -82,6 +87,7 @@ pub struct Running {
     keep_tls: JoinHandle<()>,
     reloader: Reloader,
     follow_files: Option<JoinHandle<()>>,
+    sinks: Sinks,
     _key_files: issuers::Following,
 }
 
@@ -102,6 +108,8 @@ pub enum StartError {
     Keys(KeysFault),
     /// The journal cannot be opened.
     Journal(journal::OpenError),
+    /// How far the audit sinks are cannot be read.
+    Sinks(SinksOpenError),
     /// The pairs that a killed process left open cannot be closed.
     Recovery,
     /// An address cannot be bound.
@@ -157,6 +165,8 @@ impl Running {
 
         let Bound { admin_listener, admin, listeners, addresses, tls } =
             bind_all(config.admin, &config.listeners).await?;
+        let (sinks, notices) =
+            sinks::start(config.sinks, &config.data, &journal, &clock, &metrics).await?;
         let readiness = readiness(&gate, &journal);
         metrics.watch_readiness(Arc::clone(&readiness));
         let (tokens, key_files) = issuers::follow(config.jwt, &metrics);
@@ -168,6 +178,7 @@ impl Running {
                 clock,
                 metrics: metrics.clone(),
                 readiness: Arc::clone(&readiness),
+                sinks: Arc::clone(sinks.statuses()),
             },
             Loaded { source: config.source, caller_secrets, keys, upstreams },
             &gate,
@@ -175,8 +186,7 @@ impl Running {
         );
         let stop_serving = CancellationToken::new();
         let log = Arc::clone(&journal) as Arc<dyn AuditLog>;
-        let ended = stop_serving.clone();
-        let audit = AuditOptions { log, watchers: config.watchers, ended };
+        let audit = AuditOptions { log, watchers: config.watchers, ended: stop_serving.clone() };
         let (services, health) = Services::new(
             Arc::clone(&gate),
             Arc::new(reloader.clone()),
@@ -191,16 +201,14 @@ impl Running {
             servers.spawn(services.clone().serve(listener, stop_serving.clone()));
         }
         let keep_tls = tokio::spawn(keep_tls(tls, metrics.clone()));
-        let keep_ledger = tokio::spawn({
-            let gate = Arc::clone(&gate);
-            async move { gate.keep_ledger().await }
-        });
+        let keep_ledger = tokio::spawn(keep_ledger(Arc::clone(&gate)));
         let follow_files =
             config.poll.map(|every| tokio::spawn(reloader.clone().follow_files(every)));
         let follow_readiness =
             tokio::spawn(follow_readiness(health.clone(), Arc::clone(&readiness)));
+        let stop = stop_admin.clone();
         let admin_server =
-            tokio::spawn(admin::serve(admin_listener, metrics, readiness, stop_admin.clone()));
+            tokio::spawn(admin::serve(admin_listener, metrics, readiness, notices, stop));
         // Everybody who holds records does so by now.
         journal.start_retention(config.journal.retention);
         announce(&addresses, admin, &gate, &journal);
@@ -221,6 +229,7 @@ impl Running {
             keep_tls,
             reloader,
             follow_files,
+            sinks,
             _key_files: key_files,
         })
     }
@@ -274,6 +283,8 @@ impl Running {
         if let Some(ledger) = self.ledger {
             ledger.close().await;
         }
+        // The last event is there; the admin server still shows how far the sinks are.
+        self.sinks.finish(self.journal.head().sequence, SINK_GRACE).await;
         self.stop_admin.cancel();
         // The admin server bounds its own closing; a panic of it costs nothing any more.
         drop(self.admin_server.await);
@@ -292,6 +303,10 @@ impl Running {
             Err(_) => tracing::error!("the journal could not be flushed"),
         }
     }
+}
+
+async fn keep_ledger(gate: Arc<Gate>) {
+    gate.keep_ledger().await;
 }
 
 /// Ends a task that never ends by itself, and waits until what it held is dropped.
@@ -454,6 +469,7 @@ impl fmt::Display for StartError {
             ),
             Self::Keys(_) => f.write_str("the confirmation keys cannot be used"),
             Self::Journal(_) => f.write_str("the journal cannot be opened"),
+            Self::Sinks(_) => f.write_str("the audit sinks cannot go on"),
             Self::Recovery => f.write_str(
                 "the pairs that a killed process left open cannot be closed in the journal; look at the data directory's disk",
             ),
@@ -471,6 +487,7 @@ impl std::error::Error for StartError {
             Self::Postgres(error) => Some(error),
             Self::Keys(error) => Some(error),
             Self::Journal(error) => Some(error),
+            Self::Sinks(error) => Some(error),
             Self::Bind { source, .. } => Some(source),
             Self::Tls(error) => Some(error),
             Self::Metrics(error) => Some(error),

@@ -15,8 +15,8 @@ use crate::domain::stages::Delivery;
 
 pub use crate::domain::record::Reservation;
 pub use administration::{
-    Administration, GateStatus, JournalStatus, KeyStatus, LedgerStatus, ReloadReport,
-    UpstreamStatus,
+    Administration, GateStatus, JournalStatus, KeyStatus, LedgerStatus, MUCH_BEHIND, ReloadReport,
+    SinkStatus, SinkStatuses, UpstreamStatus,
 };
 pub use audit_log::{AuditLog, AuditReader, Step, Unreadable};
 pub use holds::{Held, Hold, Holds};

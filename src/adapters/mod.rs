@@ -5,5 +5,6 @@ pub mod journal;
 pub mod ledger;
 mod lock;
 mod manifest;
+pub mod sinks;
 pub mod upstream;
 pub mod watched;

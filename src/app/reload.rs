@@ -27,7 +27,7 @@ use crate::domain::refused::Refused;
 use crate::gate::{Gate, Terms};
 use crate::ports::{
     Administration, Clock, Durability, GateStatus, Journal as _, JournalFault, JournalStatus,
-    KeyStatus, LedgerStatus, ReloadReport, UpstreamStatus,
+    KeyStatus, LedgerStatus, ReloadReport, SinkStatuses, UpstreamStatus,
 };
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::readiness::{NotReady, Readiness};
@@ -52,6 +52,7 @@ pub(super) struct Told {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
     pub(super) readiness: Readiness,
+    pub(super) sinks: SinkStatuses,
 }
 
 /// What was loaded at the start, beside what the gate was given.
@@ -303,6 +304,7 @@ impl Inner {
                 clock_trusted: gate.is_clock_trusted(),
             }),
             upstreams: shown.upstreams.states().map(upstream).collect(),
+            sinks: (self.told.sinks)(),
             persistent: self.told.persistent,
             serving_since: self.serving_since,
             not_ready: (self.told.readiness)().into_iter().map(NotReady::text).collect(),

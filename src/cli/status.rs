@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 use super::client::{GateAddress, told};
 use super::{Failure, runtime};
 use crate::proto::admin_client::AdminClient;
-use crate::proto::{GetStatusRequest, GetStatusResponse, KeyStatus, LoadFault, ReloadReport};
+use crate::proto::{
+    GetStatusRequest, GetStatusResponse, KeyStatus, LoadFault, ReloadReport, SinkStatus,
+};
 
 /// Shows what is in force. The secret must be that of a caller of role operator.
 #[derive(Debug, Args)]
@@ -100,6 +102,9 @@ fn human(status: &GetStatusResponse) -> String {
         let [name, endpoint] = [&upstream.name, &upstream.endpoint];
         line("upstream", format!("{name} {endpoint} {}", upstream.connection));
     }
+    for sink in &status.sinks {
+        line("sink", sink_line(sink));
+    }
     if let Some(report) = &status.last_reload {
         line("last reload", reload_line(report));
     }
@@ -108,6 +113,22 @@ fn human(status: &GetStatusResponse) -> String {
         text.push_str(&faults(report));
     }
     text
+}
+
+/// Which, how far, and what stands in its way.
+fn sink_line(sink: &SinkStatus) -> String {
+    let SinkStatus { name, kind, address, sequence, lag, fault, code, .. } = sink;
+    let mut text = format!("{name} {kind} {address}, at {sequence}, {lag} behind");
+    for (count, what) in [(sink.rejected, "rejected"), (sink.missed, "missed")] {
+        if count > 0 {
+            // Writing to a String cannot fail.
+            let _ = write!(text, ", {count} {what}");
+        }
+    }
+    if !fault.is_empty() {
+        let _ = write!(text, ", does not get on: {fault} {code}");
+    }
+    text.trim_end().to_owned()
 }
 
 /// When, what and by whom, in one line.
@@ -181,8 +202,24 @@ fn as_json(status: &GetStatusResponse) -> Value {
         })),
         "persistent": status.persistent,
         "upstreams": upstreams.collect::<Vec<_>>(),
+        "sinks": status.sinks.iter().map(sink_json).collect::<Vec<_>>(),
         "last_reload": status.last_reload.as_ref().map(report_json),
         "last_failed_reload": status.last_failed_reload.as_ref().map(report_json),
+    })
+}
+
+fn sink_json(sink: &SinkStatus) -> Value {
+    json!({
+        "name": sink.name,
+        "kind": sink.kind,
+        "address": sink.address,
+        "sequence": sink.sequence,
+        "lag": sink.lag,
+        "fault": sink.fault,
+        "code": sink.code,
+        "last_success": time(sink.last_success.as_ref()),
+        "rejected": sink.rejected,
+        "missed": sink.missed,
     })
 }
 

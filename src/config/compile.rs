@@ -10,6 +10,7 @@ mod jwt;
 mod jwt_keys;
 mod ledger;
 mod listeners;
+mod sinks;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ use super::fields::Fields;
 use super::policy::{self, Loaded, Surroundings};
 use super::reads::{Place, Reads, Source};
 use super::secrets::Secret;
+use crate::adapters::sinks::SinkConfig;
 use crate::adapters::upstream::{Endpoint, UpstreamConfig};
 use crate::domain::audit::is_key_id;
 use crate::domain::refusal::{Code, Finding};
@@ -44,6 +46,8 @@ pub const FIELDS: &[(&str, &[&str])] = &[
     ("/audit", &AUDIT),
     ("/audit/keys/*", &KEY),
     ("/audit/retention", &journal::RETENTION),
+    ("/audit/sinks/*", &sinks::SINK),
+    ("/audit/sinks/*/otlp", &sinks::OTLP),
     ("/ledger", &LEDGER),
     ("/ledger/postgres", &ledger::POSTGRES),
     ("/ledger/postgres/tls", &ledger::POSTGRES_TLS),
@@ -82,8 +86,8 @@ const TOP: [&str; 16] = [
     "log",
 ];
 const DATA: [&str; 2] = ["directory", "persistence"];
-const AUDIT: [&str; 6] =
-    ["keys", "sync", "segment_bytes", "segment_age", "min_free_bytes", "retention"];
+const AUDIT: [&str; 7] =
+    ["keys", "sync", "segment_bytes", "segment_age", "min_free_bytes", "retention", "sinks"];
 const LEDGER: [&str; 3] = ["kind", "single_replica", "postgres"];
 const CONFIRMATION: [&str; 3] = ["keys", "ticket_ttl", "skew"];
 const KEY: [&str; 2] = ["id", "file"];
@@ -129,6 +133,8 @@ pub struct Config {
     pub read_durability: Durability,
     /// The files of the journal.
     pub journal: JournalConfig,
+    /// Who gets the journal's events.
+    pub sinks: Vec<SinkConfig>,
     /// Who may call.
     pub callers: Vec<CallerConfig>,
     /// Whose tokens callers may show.
@@ -247,6 +253,7 @@ impl Compiler<'_> {
             audit_secrets: audit.secrets?,
             read_durability: audit.read_durability,
             journal: audit.journal,
+            sinks: audit.sinks,
             callers,
             jwt,
             upstreams: upstreams?,

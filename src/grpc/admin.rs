@@ -10,7 +10,7 @@ use crate::config::Fault;
 use crate::domain::audit::{KeyPurpose, ReloadResult, ReloadTrigger};
 use crate::domain::caller::Rpc;
 use crate::domain::contract::{Contract, Exception};
-use crate::ports::{Administration, GateStatus, KeyStatus, ReloadReport};
+use crate::ports::{Administration, GateStatus, KeyStatus, ReloadReport, SinkStatus};
 use crate::proto;
 
 /// What operators call.
@@ -79,6 +79,22 @@ fn status_response(status: GateStatus) -> proto::GetStatusResponse {
         persistent: status.persistent,
         not_ready: status.not_ready.into_iter().map(str::to_owned).collect(),
         draining: status.draining,
+        sinks: status.sinks.into_iter().map(sink_status).collect(),
+    }
+}
+
+fn sink_status(sink: SinkStatus) -> proto::SinkStatus {
+    proto::SinkStatus {
+        name: sink.name.to_string(),
+        kind: sink.kind.to_owned(),
+        address: sink.address,
+        sequence: sink.sequence,
+        lag: sink.lag,
+        fault: sink.fault.unwrap_or_default().to_owned(),
+        code: sink.code.to_owned(),
+        last_success: sink.last_success.map(timestamp),
+        rejected: sink.rejected,
+        missed: sink.missed,
     }
 }
 

@@ -50,6 +50,8 @@ pub struct GateStatus {
     pub ledger: Option<LedgerStatus>,
     /// The registered upstreams, in the order of their names.
     pub upstreams: Vec<UpstreamStatus>,
+    /// The audit sinks, in the order of the configuration.
+    pub sinks: Vec<SinkStatus>,
     /// Whether the data directory is declared to outlive the process.
     pub persistent: bool,
     /// Since when the gate serves.
@@ -102,6 +104,49 @@ pub struct UpstreamStatus {
     pub endpoint: String,
     /// Its connection: idle, connecting, connected or failed.
     pub connection: &'static str,
+}
+
+/// An audit sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkStatus {
+    /// Its name in the configuration.
+    pub name: Arc<str>,
+    /// What it is: stdout or otlp.
+    pub kind: &'static str,
+    /// Where it delivers. Holds no credentials.
+    pub address: String,
+    /// The last event that the receiver has answered for; 0 before the first.
+    pub sequence: u64,
+    /// Events that no crash can take from the journal and that come after it.
+    pub lag: u64,
+    /// Events that the receiver has taken since the start, repeated ones again.
+    pub delivered: u64,
+    /// Events that it will never take.
+    pub rejected: u64,
+    /// Events that the journal no longer had.
+    pub missed: u64,
+    /// Failures by kind, each try counted.
+    pub failures: Vec<(&'static str, u64)>,
+    /// What stands in the way since the last success: a kind of failure.
+    pub fault: Option<&'static str>,
+    /// The name of the status that the receiver answers with; empty without one.
+    pub code: &'static str,
+    /// When the receiver last took something, since the start.
+    pub last_success: Option<Timestamp>,
+}
+
+/// Tells of every audit sink now. Reads state alone.
+pub type SinkStatuses = Arc<dyn Fn() -> Vec<SinkStatus> + Send + Sync>;
+
+/// A sink that has this many events to deliver is behind, also where nothing stands in its way.
+pub const MUCH_BEHIND: u64 = 10_000;
+
+impl SinkStatus {
+    /// Whether the sink has not taken what it should have by now.
+    #[must_use]
+    pub fn is_behind(&self) -> bool {
+        self.fault.is_some() || self.lag >= MUCH_BEHIND
+    }
 }
 
 /// What a reload did.

@@ -21,7 +21,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::{Exposition, Metrics};
-use super::readiness::Readiness;
+use super::readiness::{NotReady, Notice, Notices, Readiness};
 
 /// Connections served at once; further ones wait to be accepted.
 pub const MAX_CONNECTIONS: usize = 32;
@@ -44,15 +44,17 @@ pub async fn serve(
     listener: TcpListener,
     metrics: Metrics,
     readiness: Readiness,
+    notices: Notices,
     shutdown: CancellationToken,
 ) {
-    accept(listener, Arc::new(Admin::new(metrics, readiness)), shutdown).await;
+    accept(listener, Arc::new(Admin::new(metrics, readiness, notices)), shutdown).await;
 }
 
 /// What every connection shares.
 struct Admin {
     metrics: Metrics,
     readiness: Readiness,
+    notices: Notices,
     connections: Arc<Semaphore>,
     /// One scrape at a time: the text of many series is large.
     scrape: Arc<Semaphore>,
@@ -124,10 +126,11 @@ async fn converse(
 }
 
 impl Admin {
-    fn new(metrics: Metrics, readiness: Readiness) -> Self {
+    fn new(metrics: Metrics, readiness: Readiness, notices: Notices) -> Self {
         Self {
             metrics,
             readiness,
+            notices,
             connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             scrape: Arc::new(Semaphore::new(1)),
         }
@@ -149,12 +152,14 @@ impl Admin {
     }
 
     fn ready(&self) -> Answer {
-        let reasons = (self.readiness)();
-        if reasons.is_empty() {
-            return plain(StatusCode::OK, "ready\n");
-        }
-        let text = reasons.iter().flat_map(|reason| [reason.text(), "\n"]).collect::<String>();
-        plain(StatusCode::SERVICE_UNAVAILABLE, text)
+        let reasons: Vec<_> = (self.readiness)().into_iter().map(NotReady::text).collect();
+        let (status, first) = match reasons[..] {
+            [] => (StatusCode::OK, Some("ready")),
+            _ => (StatusCode::SERVICE_UNAVAILABLE, None),
+        };
+        let notices = (self.notices)().into_iter().map(Notice::text);
+        let lines = first.into_iter().chain(reasons).chain(notices);
+        plain(status, lines.flat_map(|line| [line, "\n"]).collect::<String>())
     }
 
     /// Writes the exposition on a thread of its own, away from those that serve calls.

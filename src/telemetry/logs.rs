@@ -27,7 +27,7 @@ use tracing_subscriber::registry::{LookupSpan, Scope};
 ///
 /// Each takes a registered or checked name, a number, a fixed word, or the text of one of the
 /// gate's own errors; none takes what a model, a user or an upstream wrote.
-pub const FIELDS: [&str; 50] = [
+pub const FIELDS: [&str; 52] = [
     "address",
     "attempt",
     "attempts",
@@ -52,6 +52,7 @@ pub const FIELDS: [&str; 50] = [
     "held_by",
     "in_flight",
     "journal_id",
+    "last_sequence",
     "limit",
     "line",
     "listener",
@@ -70,6 +71,7 @@ pub const FIELDS: [&str; 50] = [
     "sequence",
     "service",
     "signal",
+    "sink",
     "status",
     "timeout_ms",
     "tool",

@@ -8,6 +8,7 @@
 
 mod instruments;
 mod journal;
+mod sinks;
 mod tools;
 
 use std::fmt;
@@ -27,7 +28,7 @@ pub use self::tools::ToolMetrics;
 use self::tools::ToolRooms;
 use super::readiness::Readiness;
 use crate::domain::audit::{Digest, ReloadResult};
-use crate::ports::{JournalFault, UpstreamFault};
+use crate::ports::{JournalFault, SinkStatuses, UpstreamFault};
 
 /// The instruments and their reader. A clone is another handle to the same.
 #[derive(Clone)]
@@ -159,6 +160,11 @@ impl Metrics {
     pub fn watch_journal(&self, ask: impl Fn() -> Option<JournalGauges> + Send + Sync + 'static) {
         let ask: journal::Ask = Arc::new(ask);
         journal::observe(&self.inner.provider.meter("toolgate"), &ask);
+    }
+
+    /// From now on the sinks' metrics tell what `sinks` answers. For the composition root, once.
+    pub fn watch_sinks(&self, sinks: &SinkStatuses) {
+        sinks::observe(&self.inner.provider.meter("toolgate"), sinks);
     }
 
     /// A policy snapshot came into force.

@@ -1,4 +1,4 @@
-//! Why the gate would refuse new work, in fixed words.
+//! Why the gate would refuse new work, and what is wrong although it would not, in fixed words.
 
 use std::sync::Arc;
 
@@ -6,6 +6,33 @@ use std::sync::Arc;
 ///
 /// Called for every probe and scrape: it reads state, and neither waits nor tries anything.
 pub type Readiness = Arc<dyn Fn() -> Vec<NotReady> + Send + Sync>;
+
+/// Answers what somebody should look at although it stands in nobody's way.
+///
+/// Called as [`Readiness`] is.
+pub type Notices = Arc<dyn Fn() -> Vec<Notice> + Send + Sync>;
+
+/// One thing that somebody should look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Notice {
+    /// An audit sink has not taken what the journal has.
+    SinkBehind,
+}
+
+impl Notice {
+    /// Every one.
+    pub const ALL: [Self; 1] = [Self::SinkBehind];
+
+    /// The line that a probe reads.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::SinkBehind => {
+                "sink behind: an audit sink has not taken what the journal has; toolgate status names it"
+            }
+        }
+    }
+}
 
 /// One thing that stands in the way of new work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -16,7 +16,7 @@ use toolgate::domain::reason::{Outcome, Reason};
 use toolgate::domain::refusal::Code;
 use toolgate::domain::refused::Refused;
 use toolgate::telemetry::logs;
-use toolgate::telemetry::readiness::NotReady;
+use toolgate::telemetry::readiness::{NotReady, Notice};
 
 use crate::support::policies;
 
@@ -70,12 +70,9 @@ fn every_field_of_the_log_is_documented() {
 #[test]
 fn every_text_of_readiness_is_documented() {
     let text = read("docs/operations.md");
-    for reason in NotReady::ALL {
-        assert!(
-            text.contains(&format!("| `{}` |", reason.text())),
-            "docs/operations.md lacks {}",
-            reason.text()
-        );
+    let reasons = NotReady::ALL.map(NotReady::text);
+    for line in reasons.into_iter().chain(Notice::ALL.map(Notice::text)) {
+        assert!(text.contains(&format!("| `{line}` |")), "docs/operations.md lacks {line}");
     }
 }
 

@@ -38,6 +38,7 @@ mod reasons;
 mod recovery;
 mod reload;
 mod restored;
+mod sinks;
 mod support;
 mod tidy;
 mod upstream;

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use toolgate::domain::audit::{Digest, Event, EventKind, PayloadSummary};
 use toolgate::domain::proposal::Context;
 use toolgate::domain::reason::{Effect, Outcome, Reason};
-use toolgate::ports::UpstreamFault;
+use toolgate::ports::{SinkStatus, SinkStatuses, UpstreamFault};
 use toolgate::telemetry::metrics::{JournalFailure, JournalGauges, LedgerOperation, Metrics};
 
 const KEPT: JournalGauges = JournalGauges {
@@ -89,11 +89,29 @@ fn assert_close(samples: &BTreeMap<String, f64>, series: &str, wanted: f64) {
     assert!((got - wanted).abs() < 1e-9, "{series} is {got}, not {wanted}");
 }
 
+fn sink() -> SinkStatus {
+    SinkStatus {
+        name: Arc::from("collector"),
+        kind: "otlp",
+        address: "http://127.0.0.1:4317".to_owned(),
+        sequence: 40,
+        lag: 2,
+        delivered: 38,
+        rejected: 3,
+        missed: 4,
+        failures: vec![("timeout", 5), ("status", 0)],
+        fault: Some("timeout"),
+        code: "",
+        last_success: Some(Timestamp::new(1_700_000_000, 500_000_000).unwrap()),
+    }
+}
+
 /// Metrics of which every series was fed once.
 fn fed() -> Metrics {
     let metrics = Metrics::new("1.2.3", 1).unwrap();
     metrics.watch_readiness(Arc::new(Vec::new));
     metrics.watch_journal(|| Some(KEPT));
+    metrics.watch_sinks(&(Arc::new(|| vec![sink()]) as SinkStatuses));
     metrics.policy_loaded(Digest([7; 32]));
     metrics.request_refused("Execute", "UNAUTHENTICATED", "CREDENTIALS_MISSING");
     metrics.request_shed();
@@ -117,7 +135,7 @@ fn what_is_shown_is_what_is_documented() {
     let shown = shown(&fed().exposition().unwrap().text);
     let documented = documented();
     assert_eq!(shown, documented);
-    assert_eq!(shown.len(), 30);
+    assert_eq!(shown.len(), 36);
 }
 
 #[test]
@@ -141,6 +159,18 @@ fn every_event_has_its_sample() {
         "toolgate_upstream_failures_total{kind=\"status\",upstream=\"documents\"}",
         1.0,
     );
+    for (metric, wanted) in [
+        ("events_delivered_total{", 38.0),
+        ("events_rejected_total{", 3.0),
+        ("events_missed_total{", 4.0),
+        ("failures_total{kind=\"timeout\",", 5.0),
+        ("failures_total{kind=\"status\",", 0.0),
+        ("lag_events{", 2.0),
+        ("last_success_timestamp_seconds{", 1_700_000_000.5),
+    ] {
+        let series = format!("toolgate_sink_{metric}sink=\"collector\"}}");
+        assert_close(&first, &series, wanted);
+    }
     assert_close(&first, "toolgate_confirmations_total{result=\"issued\"}", 1.0);
     let waited = "toolgate_ledger_operation_duration_seconds_sum{operation=\"reserve\"}";
     assert_close(&first, waited, 0.002);

@@ -9,6 +9,7 @@ use super::{
     AUDIT, CONFIRMATION, CallerConfig, Compiler, ConfirmationConfig, JournalConfig, KEY,
     KeySecrets, LedgerConfig, SKEW, Shows, TICKET_TTL,
 };
+use crate::adapters::sinks::SinkConfig;
 use crate::config::fields::Fields;
 use crate::config::reads::Place;
 use crate::config::secrets::{Secret, SecretFault};
@@ -26,6 +27,7 @@ pub(super) struct Audit {
     pub(super) secrets: Option<KeySecrets>,
     pub(super) read_durability: Durability,
     pub(super) journal: JournalConfig,
+    pub(super) sinks: Vec<SinkConfig>,
 }
 
 impl Compiler<'_> {
@@ -36,7 +38,8 @@ impl Compiler<'_> {
         let read_durability =
             fields.word("sync", &words, &mut self.findings).unwrap_or(Durability::Written);
         let journal = self.journal(&fields);
-        Some(Audit { secrets: self.keys(&fields, "audit"), read_durability, journal })
+        let secrets = self.keys(&fields, "audit");
+        Some(Audit { secrets, read_durability, journal, sinks: self.sinks(&fields) })
     }
 
     /// Tickets and the ledger that remembers them: either both or neither.

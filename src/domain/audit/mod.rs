@@ -23,12 +23,10 @@ pub use event::{
     is_key_id, is_tool_name,
 };
 pub use keys::{AuditKey, Digest};
+pub use line::{escaped, gap_line, json_line};
 pub use pairs::{CallName, OpenPair, OpenPairs};
 pub use record::{
     MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_line, write_record,
 };
 pub use seal::Sealed;
-pub use line::{escaped, gap_line, json_line};
-pub use pairs::{CallName, OpenPairs};
-pub use record::{MAX_DURATION_US, MAX_RECORD_BYTES, RecordFault, read_record, write_record};
 pub use subject::{Scope, Subject};

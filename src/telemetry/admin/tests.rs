@@ -11,12 +11,12 @@ use super::*;
 use crate::domain::audit::{Digest, Event, EventKind, PayloadSummary};
 use crate::domain::proposal::Context;
 use crate::domain::reason::{Effect, Reason};
-use crate::telemetry::readiness::NotReady;
 
 struct Server {
     address: SocketAddr,
     admin: Arc<Admin>,
     not_ready: Arc<Mutex<Vec<NotReady>>>,
+    noticed: Arc<Mutex<Vec<Notice>>>,
     shutdown: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -29,10 +29,13 @@ async fn server() -> Server {
     let readiness: Readiness = Arc::new(move || state.lock().unwrap().clone());
     let metrics = Metrics::new("1.2.3", 1).unwrap();
     metrics.watch_readiness(Arc::clone(&readiness));
-    let admin = Arc::new(Admin::new(metrics, readiness));
+    let noticed = Arc::new(Mutex::new(Vec::new()));
+    let state = Arc::clone(&noticed);
+    let told: Notices = Arc::new(move || state.lock().unwrap().clone());
+    let admin = Arc::new(Admin::new(metrics, readiness, told));
     let shutdown = CancellationToken::new();
     let task = tokio::spawn(accept(listener, Arc::clone(&admin), shutdown.clone()));
-    Server { address, admin, not_ready, shutdown, task }
+    Server { address, admin, not_ready, noticed, shutdown, task }
 }
 
 impl Server {
@@ -104,6 +107,21 @@ async fn readiness_names_everything_in_the_way() {
     for reason in NotReady::ALL {
         assert!(body(&response).lines().any(|line| line == reason.text()), "{reason:?}");
     }
+}
+
+#[tokio::test]
+async fn what_is_noticed_is_said_and_turns_no_probe() {
+    let server = server().await;
+    *server.noticed.lock().unwrap() = Notice::ALL.to_vec();
+    let told = format!("{}\n", Notice::SinkBehind.text());
+    let ready = server.get("/readyz").await;
+    assert_eq!(status(&ready), "HTTP/1.1 200 OK");
+    assert_eq!(body(&ready), format!("ready\n{told}"));
+
+    server.not_ready.lock().unwrap().push(NotReady::Draining);
+    let not_ready = server.get("/readyz").await;
+    assert_eq!(status(&not_ready), "HTTP/1.1 503 Service Unavailable");
+    assert_eq!(body(&not_ready), format!("{}\n{told}", NotReady::Draining.text()));
 }
 
 #[tokio::test]

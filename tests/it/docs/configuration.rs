@@ -64,7 +64,7 @@ fn documented_bounds_are_those_in_force() {
         }
         checked += 1;
     }
-    assert_eq!(checked, 24);
+    assert_eq!(checked, 25);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn documented_defaults_are_those_in_force() {
         assert_eq!(sound.with(&row.place, said).unwrap(), *without, "{}", row.place);
         checked += 1;
     }
-    assert_eq!(checked, 21);
+    assert_eq!(checked, 22);
     // What is compared does tell defaults apart.
     assert_ne!(sound.with("/limits/drain", json!("19s")).unwrap(), without);
     assert_ne!(sound.with("/confirmation/ticket_ttl", json!("299s")).unwrap(), without);
@@ -95,6 +95,7 @@ fn documented_defaults_are_those_in_force() {
     assert_ne!(in_database("connect_timeout", json!("3s")), without_in_database);
     assert_ne!(in_database("takeover_after", json!("31s")), without_in_database);
     assert_ne!(sound.with("/log/level", json!("warn")).unwrap(), without);
+    assert_ne!(sound.with("/audit/sinks/*/otlp/timeout", json!("9s")).unwrap(), without);
     assert_ne!(sound.with("/audit/sync", json!("all")).unwrap(), without);
     assert_ne!(sound.with("/audit/segment_age", json!("23h")).unwrap(), without);
     assert_ne!(sound.with("/upstreams/*/connect_timeout", json!("2s")).unwrap(), without);

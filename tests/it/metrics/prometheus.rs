@@ -14,10 +14,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use toolgate::domain::audit::Event;
 use toolgate::domain::reason::Reason;
+use toolgate::ports::{SinkStatus, SinkStatuses};
 use toolgate::telemetry::admin;
 use toolgate::telemetry::metrics::{Metrics, ToolMetrics};
 
-use super::{DOCUMENT, millis};
+use super::{DOCUMENT, millis, sink};
 
 /// A private Prometheus, which ends with this.
 struct Prometheus {
@@ -67,7 +68,7 @@ async fn the_documented_queries_answer_what_happened() {
     }
     prometheus.wait(calls, 116.0).await;
 
-    let [throughput, percentile, timeouts] = queries();
+    let [throughput, percentile, timeouts, sinks] = queries();
 
     let answers = prometheus.ask(&throughput).await;
     let labels: Vec<_> = answers.keys().map(|labels| labels.join("/")).collect();
@@ -79,31 +80,40 @@ async fn the_documented_queries_answer_what_happened() {
     // The 19th of 20 is the middle of the two between 0.1 and 0.25 s.
     assert_only(&prometheus.ask(&percentile).await, "order.lookup", 0.175);
     assert_only(&prometheus.ask(&timeouts).await, "order.lookup", 0.2);
+    assert_only(&prometheus.ask(&sinks).await, "collector", 1_001.0);
 
     shutdown.cancel();
 }
 
 async fn replica(shutdown: &CancellationToken) -> (SocketAddr, ToolMetrics) {
     let metrics = Metrics::new("1.2.3", 1).unwrap();
+    let behind = || vec![SinkStatus { lag: 1_001, ..sink() }];
+    metrics.watch_sinks(&(Arc::new(behind) as SinkStatuses));
     let tools = metrics.tools(["order.lookup"]);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    tokio::spawn(admin::serve(listener, metrics, Arc::new(Vec::new), shutdown.clone()));
+    tokio::spawn(admin::serve(
+        listener,
+        metrics,
+        Arc::new(Vec::new),
+        Arc::new(Vec::new),
+        shutdown.clone(),
+    ));
     (address, tools)
 }
 
-/// The three queries of the documentation, in its order.
-fn queries() -> [String; 3] {
+/// The four queries of the documentation, in its order.
+fn queries() -> [String; 4] {
     let blocks = DOCUMENT.split("```promql\n").skip(1);
     let queries: Vec<_> =
         blocks.map(|block| block.split_once("```").unwrap().0.to_owned()).collect();
     queries.try_into().unwrap()
 }
 
-fn assert_only(answers: &Answers, tool: &str, wanted: f64) {
+fn assert_only(answers: &Answers, label: &str, wanted: f64) {
     let labels: Vec<_> = answers.keys().collect();
-    assert_eq!(labels, [&[tool.to_owned()]]);
-    assert_close(answers[&vec![tool.to_owned()]], wanted);
+    assert_eq!(labels, [&[label.to_owned()]]);
+    assert_close(answers[&vec![label.to_owned()]], wanted);
 }
 
 fn assert_close(got: f64, wanted: f64) {

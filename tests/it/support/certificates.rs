@@ -89,6 +89,13 @@ pub fn complete(document: &mut Value, directory: &Path) {
         {"address": "127.0.0.1:0", "tls": tls, "ways": ["secret", "process", "certificate"]},
         "unix:gate.sock",
     ]);
+    document["audit"]["sinks"] = json!([{"name": "lines", "stdout": {}}, {"name": "collector", "otlp": {
+        "endpoint": "https://localhost:4317", "ca": "ca.crt", "certificate": "server.crt", "key": "server.key",
+        "headers_file": "headers", "timeout": "10s",
+    }}]);
+    let headers = directory.join("headers");
+    fs::write(&headers, "authorization: Bearer t\n").unwrap();
+    fs::set_permissions(&headers, fs::Permissions::from_mode(0o600)).unwrap();
     let callers = document["callers"].as_array_mut().unwrap();
     callers.extend([
         json!({"roles": ["auditor"], "tenants": ["north"], "process": {"uid": 1, "gid": 1}}),

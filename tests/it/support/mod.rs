@@ -1,6 +1,7 @@
 //! What tests share.
 
 pub mod certificates;
+pub mod collector;
 pub mod fakes;
 pub mod frames;
 pub mod hostile;
