@@ -1,6 +1,7 @@
 //! Audit sinks: what arrives, whatever happens to the receiver or the gate, and that calls never notice.
 
 mod down;
+mod process;
 mod record;
 
 use serde_json::Value;

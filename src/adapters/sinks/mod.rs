@@ -12,6 +12,8 @@ pub mod otlp;
 mod peer;
 mod state;
 mod stdout;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::path::Path;

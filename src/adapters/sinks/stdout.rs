@@ -122,3 +122,93 @@ fn write(out: &mut impl Write, lines: &[u8], is_cut: &mut bool) -> io::Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use std::collections::VecDeque;
+    use std::io::Read as _;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::domain::audit::{Digest, Stamp, samples};
+
+    fn items(count: u64) -> Vec<Item> {
+        let item = |sequence| {
+            let stamp = Stamp { journal_id: "j".into(), sequence, mac: Digest([7; 32]) };
+            Item::Record(samples::entry(samples::started("a")), stamp)
+        };
+        (1..=count).map(item).collect()
+    }
+
+    /// Takes so many bytes, or fails, a step each time; then everything.
+    #[derive(Clone)]
+    struct Moody {
+        steps: Arc<Mutex<VecDeque<io::Result<usize>>>>,
+        taken: Arc<Mutex<Vec<u8>>>,
+    }
+
+    impl Write for Moody {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let most = self.steps.lock().unwrap().pop_front().unwrap_or(Ok(usize::MAX))?;
+            let count = most.min(bytes.len());
+            self.taken.lock().unwrap().extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_line_that_an_error_cut_is_ended_before_it_is_written_again() {
+        let later = Err(NotTaken::Later { fault: SinkFault::Unreachable, wait: None });
+        let errors = [Ok(10), Err(io::ErrorKind::BrokenPipe), Err(io::ErrorKind::Other)];
+        let steps = errors.map(|step| step.map_err(io::Error::from));
+        let again = [Err(io::ErrorKind::Interrupted.into()), Err(io::ErrorKind::WouldBlock.into())];
+        let steps = steps.into_iter().chain(again).collect();
+        let out = Moody { steps: Arc::new(Mutex::new(steps)), taken: Arc::default() };
+        let mut stdout = Stdout::to(out.clone(), "j".into()).unwrap();
+        assert_eq!(stdout.deliver(&items(2)).await, later);
+        assert_eq!(stdout.deliver(&items(2)).await, later);
+        assert_eq!(stdout.deliver(&items(2)).await, Ok(Taken::default()));
+        let wanted = lines("j", &items(2));
+        let cut = [&wanted[..10], b"\n", &wanted].concat();
+        assert_eq!(
+            String::from_utf8_lossy(&out.taken.lock().unwrap()),
+            String::from_utf8_lossy(&cut)
+        );
+    }
+
+    #[tokio::test]
+    async fn what_nobody_reads_is_waited_for_and_written_once() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let mut stdout = Stdout::to(writer, "j".into()).unwrap();
+        // More than a pipe holds.
+        let many = items(500);
+        for _ in 0..3 {
+            let wait = Duration::from_millis(20);
+            assert!(tokio::time::timeout(wait, stdout.deliver(&many)).await.is_err());
+        }
+        let reading = std::thread::spawn(move || {
+            let mut text = Vec::new();
+            reader.read_to_end(&mut text).unwrap();
+            text
+        });
+        assert_eq!(stdout.deliver(&many).await, Ok(Taken::default()));
+        drop(stdout);
+        assert_eq!(reading.join().unwrap(), lines("j", &many));
+    }
+
+    #[test]
+    fn a_line_is_that_of_the_command_line() {
+        let gap = Item::Gap { first: 3, last: 5 };
+        let text = String::from_utf8(lines("j", &[gap])).unwrap();
+        assert_eq!(
+            text,
+            "{\"gap\":{\"journal_id\":\"j\",\"first_sequence\":3,\"last_sequence\":5}}\n"
+        );
+    }
+}

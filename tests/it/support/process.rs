@@ -1,6 +1,6 @@
 //! A gate in a process of its own, which tests may signal and kill.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, PipeWriter};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -28,10 +28,19 @@ impl Process {
 
     /// The same of a build with failpoints, which ends at one: `name[:nth]`.
     pub fn serve_to(config: &Path, failpoint: Option<&str>) -> Self {
+        Self::start(config, failpoint, Stdio::null())
+    }
+
+    /// Starts serving, with standard output on a pipe of the test's.
+    pub fn serve_printing(config: &Path, out: PipeWriter) -> Self {
+        Self::start(config, None, out.into())
+    }
+
+    fn start(config: &Path, failpoint: Option<&str>, out: Stdio) -> Self {
         let mut child = command(["serve", "--config", config.to_str().unwrap()])
             .env_remove("TOOLGATE_FAILPOINT")
             .envs(failpoint.map(|name| ("TOOLGATE_FAILPOINT", name)))
-            .stdout(Stdio::null())
+            .stdout(out)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
