@@ -3,6 +3,7 @@
 mod down;
 mod process;
 mod record;
+mod secured;
 
 use serde_json::Value;
 use toolgate::proto::ToolCall;

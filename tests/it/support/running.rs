@@ -145,7 +145,11 @@ impl World {
         let (handler, upstream, stop) = start_handler().await;
         let directory = tempfile::tempdir().unwrap();
         let config = write_config(directory.path(), &upstream, &options);
-        let gate = start_gate(&config).await;
+        Self::of(start_gate(&config).await, handler, directory, stop).await
+    }
+
+    /// Around a gate that has been started on this directory, before this handler.
+    pub async fn of(gate: Running, handler: Handler, directory: TempDir, stop: DropGuard) -> Self {
         let channel = channel(&gate.addresses()[0]).await;
         let client = ToolGateClient::new(channel.clone());
         Self { gate: Some(gate), handler, directory, client, channel, _upstream: stop }
