@@ -2,11 +2,12 @@
 //!
 //! Marked text, numbers, Booleans, member names and upstream messages go through
 //! every outcome and every kind of bad request. Then the journal, the ledger, the
-//! log at its most talkative, metrics, probes, and every answer are searched for
+//! log at its most talkative, audit sinks, metrics, probes, and every answer are searched for
 //! the marks, for the tickets that were issued, and for the secrets.
 
 mod scenes;
 mod search;
+mod sinks;
 mod watched;
 
 use std::fs;
@@ -195,19 +196,22 @@ async fn nothing_that_was_said_is_found_anywhere() {
     let (handler, upstream, _stop) = start_handler().await;
     let directory = tempfile::tempdir().unwrap();
     let policy = write_policy(directory.path());
+    let sinks = sinks::Sinks::start(directory.path()).await;
     let config = write_config(
         directory.path(),
         &upstream,
         &Options {
             policy,
             more: &format!("log: {{level: debug}}\n{LEDGER}"),
+            audit: &sinks.audit,
             ..Options::default()
         },
     );
-    let (process, grpc, admin) = Process::serving(&config).await;
+    let mut process = Process::serve_printing(&config, sinks.out());
+    let (grpc, admin) = process.addresses().await;
     let channel = channel(&grpc).await;
     let mut stage = Stage { handler, process, channel, admin, evidence: Evidence::default() };
-    for secret in [PROPOSER, CONFIRMER, AUDITOR, AUDIT_KEY, CONFIRMATION_KEY] {
+    for secret in [PROPOSER, CONFIRMER, AUDITOR, AUDIT_KEY, CONFIRMATION_KEY, sinks::TOKEN] {
         stage.evidence.search_for(secret);
     }
 
@@ -227,6 +231,7 @@ async fn nothing_that_was_said_is_found_anywhere() {
     stage.evidence.keep("log", log);
     let events = keep_data(&mut stage.evidence, &directory.path().join("data"));
     assert!(events > 40, "{events} events");
+    sinks.keep(&mut stage.evidence, events);
     stage.evidence.assert_clean();
 }
 
@@ -246,25 +251,30 @@ fn keep_data(evidence: &mut Evidence, directory: &Path) -> usize {
         let mut text = fs::read_to_string(&path).unwrap();
         if path.parent().unwrap().ends_with("segments") {
             events += text.lines().count();
-            let context = marked_context();
-            let ids = [
-                ("request_id", context.request_id),
-                ("user_id", context.user_id),
-                ("tenant_id", context.tenant_id),
-                ("conversation_id", context.conversation_id),
-            ];
-            for (field, id) in ids {
-                let member = format!(r#""{field}":"{id}""#);
-                assert_eq!(text.matches(&member).count(), text.lines().count());
-                text = text.replace(&member, "");
-            }
-            let confirmed_by = format!(r#""confirmed_by_user_id":"{}""#, marked_context().user_id);
-            assert!(text.contains(&confirmed_by), "a confirmation is on record");
-            text = text.replace(&confirmed_by, "");
+            text = without_ids(text);
         }
         evidence.keep(&path.to_string_lossy(), text);
     }
     events
+}
+
+/// Lines of events without the ids of the context, which each of them holds.
+fn without_ids(mut text: String) -> String {
+    let context = marked_context();
+    let ids = [
+        ("request_id", context.request_id),
+        ("user_id", context.user_id),
+        ("tenant_id", context.tenant_id),
+        ("conversation_id", context.conversation_id),
+    ];
+    for (field, id) in ids {
+        let member = format!(r#""{field}":"{id}""#);
+        assert_eq!(text.matches(&member).count(), text.lines().count());
+        text = text.replace(&member, "");
+    }
+    let confirmed_by = format!(r#""confirmed_by_user_id":"{}""#, marked_context().user_id);
+    assert!(text.contains(&confirmed_by), "a confirmation is on record");
+    text.replace(&confirmed_by, "")
 }
 
 /// The ledger's pages without the ids of the context, which its records hold.

@@ -41,6 +41,8 @@ const POINTS: &[&str] = &[
     "some-calls-settled",
     "settled-not-counted",
     "counted-not-told",
+    "sink-delivered",
+    "sink-cursor-written",
 ];
 
 #[test]

@@ -206,3 +206,30 @@ async fn a_drain_does_not_wait_for_a_receiver_that_is_down() {
     collector.until_taken(10).await;
     assert_whole(&collector, &place);
 }
+
+/// The gate ends between the receiver's answer and the cursor, and between that and the hold.
+#[cfg(feature = "failpoints")]
+#[tokio::test]
+async fn whatever_a_sink_was_at_nothing_is_lost() {
+    for (point, is_repeated) in [("sink-delivered", true), ("sink-cursor-written", false)] {
+        let (collector, _listening, place) = collected().await;
+        let mut process = Process::serve_to(&place.config, Some(point));
+        let (grpc, _) = process.addresses().await;
+        let mut client = connect(&grpc).await;
+        // The gate may end on any of them.
+        for number in 1..=5 {
+            drop(client.execute(execute(vec![a_call(&format!("c{number}"))])).await);
+        }
+        assert_eq!(process.exit_code().await, None, "{}", process.log());
+        let before = collector.sequences();
+        assert!(!before.is_empty(), "{point}");
+        let (mut process, grpc, _) = Process::serving(&place.config).await;
+        let mut client = connect(&grpc).await;
+        calls(&mut client, 11, 15).await;
+        process.terminate();
+        assert_eq!(process.exit_code().await, Some(0), "{}", process.log());
+        assert_whole(&collector, &place);
+        let again = collector.sequences()[before.len()..].contains(&1);
+        assert_eq!(again, is_repeated, "{point}");
+    }
+}

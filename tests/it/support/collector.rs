@@ -181,7 +181,7 @@ impl LogsService for Collector {
                 return std::future::pending().await;
             }
             Does::Reject(rejected_log_records) => {
-                let error_message = "text of the receiver's".to_owned();
+                let error_message = "canary 8675309".to_owned();
                 response.partial_success =
                     Some(ExportLogsPartialSuccess { rejected_log_records, error_message });
             }
