@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
+use super::OPERATION_TIME;
 use super::error::Fault;
 use super::owed::Debt;
 use super::owner::{fence, silent};
+use super::session::Session;
+use super::shared::{Shared, Standing};
 use super::statements::WORKING;
-use super::{OPERATION_TIME, Shared, Standing};
 use crate::domain::record::{CallKey, Record};
 use crate::ports::LedgerFault;
 
@@ -99,17 +101,17 @@ impl Shared {
     }
 
     async fn pay_one(&self, debt: Debt) -> Result<(), Fault> {
+        let mut session = self.session().await?;
         match debt {
             Debt::Settle(reservation_id, key, settlement) => {
-                let settled = self.settle(reservation_id, key, &settlement).await?;
+                let settled = session.settle_one(reservation_id, key, &settlement).await?;
                 if settled == Err(LedgerFault::NotHeld) {
                     tracing::warn!("a call was ended otherwise before it could be settled");
                 }
                 Ok(())
             }
-            Debt::Release(reservations) => self.release(&reservations).await,
+            Debt::Release(reservations) => session.release_all(&reservations).await,
             Debt::Abandon(all) => {
-                let mut session = self.session().await?;
                 session.begin().await?;
                 // Whether it was committed is decided once nothing is on its way any more.
                 let alone = "SELECT pg_advisory_xact_lock($1, $2)";
@@ -125,8 +127,10 @@ impl Shared {
 
     /// Takes over from silent owners whose sessions are gone, and tells what is
     /// this owner's without a witness.
-    pub(super) async fn take_over(&self) -> Result<Vec<(CallKey, Record)>, Fault> {
-        let mut session = self.session().await?;
+    pub(super) async fn take_over(
+        &self,
+        mut session: Session,
+    ) -> Result<Vec<(CallKey, Record)>, Fault> {
         let (own, after) = (session.owner, self.takeover_after);
         for dead in silent(session.client(), own.epoch, after).await? {
             if fence(session.client_mut(), dead, own, after).await? {

@@ -151,8 +151,28 @@ impl Session {
         Ok(running)
     }
 
+    /// Gives reservations back, in a transaction of its own.
+    pub(super) async fn release_all(&mut self, all: &[Reservation]) -> Result<(), Fault> {
+        self.begin().await?;
+        self.release(all).await?;
+        self.commit().await
+    }
+
+    /// Ends a call, in a transaction of its own.
+    pub(super) async fn settle_one(
+        &mut self,
+        reservation_id: Uuid,
+        key: CallKey,
+        settlement: &Settlement,
+    ) -> Result<Result<(), LedgerFault>, Fault> {
+        self.begin().await?;
+        let settled = self.settle(reservation_id, key, settlement).await?;
+        self.commit().await?;
+        Ok(settled)
+    }
+
     /// Gives back what is still held.
-    pub(super) async fn release(&self, reservations: &[Reservation]) -> Result<(), Fault> {
+    async fn release(&self, reservations: &[Reservation]) -> Result<(), Fault> {
         for reservation in reservations.iter().rev() {
             let (key, id) = (&reservation.key.0.0[..], reservation.id);
             let (client, statements) = self.parts();

@@ -97,7 +97,7 @@ const REOPEN_CALL: &str = "
            confirmation_id = $4, forget_at = NULL, record = $5
      WHERE key = $1";
 
-const FORGOTTEN: &str = "SELECT forgotten FROM toolgate.ledger";
+const FORGOTTEN: &str = "SELECT forgotten, toolgate.now_us() FROM toolgate.ledger";
 
 /// Shows a time that is a second later, or more, than the last one. Passed over
 /// while somebody else does: the next will. No transaction waits for another here.
