@@ -45,7 +45,7 @@ async fn until_refused<'a>(
 #[tokio::test]
 async fn a_journal_without_room_refuses_and_owes_nothing_once_there_is_room() {
     let place = Place::new().await;
-    let Some(mount) = Mount::small(&place.data(Some("journal")), 192) else { return };
+    let Some(mount) = Mount::small(&place.data(Some("journal")), 256) else { return };
     let gate = place.serve().await;
     let done = gate.confirmed("done").await;
     assert!(gate.run(&done).await.is_done());
@@ -65,7 +65,7 @@ async fn a_journal_without_room_refuses_and_owes_nothing_once_there_is_room() {
     place.handler.set("draft", Does::Answer("{}".to_owned()));
 
     let told = until_refused(&gate, &calls, "JOURNAL_UNAVAILABLE").await;
-    gate.until_readiness("journal down").await;
+    gate.until_readiness("journal ").await;
     assert_eq!(gate.read("read").await.reason(), "JOURNAL_UNAVAILABLE");
     let request = gate.sides.request(context(), draft("c99", "a")).await;
     assert_eq!(reason_of(&gate.sides.issue(request).await.unwrap_err()), "JOURNAL_UNAVAILABLE");
@@ -110,7 +110,7 @@ async fn a_journal_without_room_refuses_and_owes_nothing_once_there_is_room() {
 #[tokio::test]
 async fn a_ledger_without_room_refuses_writes_alone_until_a_restart() {
     let place = Place::new().await;
-    let Some(mount) = Mount::small(&place.data(Some("ledger")), 64) else { return };
+    let Some(mount) = Mount::small(&place.data(Some("ledger")), 256) else { return };
     let gate = place.serve().await;
     let done = gate.confirmed("done").await;
     assert!(gate.run(&done).await.is_done());
@@ -151,7 +151,7 @@ async fn a_ledger_without_room_refuses_writes_alone_until_a_restart() {
 #[tokio::test]
 async fn a_data_directory_that_cannot_be_written_does_not_start() {
     let place = Place::new().await;
-    let Some(mount) = Mount::small(&place.data(None), 64) else { return };
+    let Some(mount) = Mount::small(&place.data(None), 256) else { return };
     let read_only = async || {
         mount.set_read_only();
         let log = place.fails_to_serve().await;
@@ -174,7 +174,7 @@ async fn a_data_directory_that_cannot_be_written_does_not_start() {
 #[tokio::test]
 async fn a_file_system_that_breaks_under_a_gate_loses_nothing_that_was_answered() {
     let place = Place::new().await;
-    let Some(mount) = Mount::breakable(&place.data(None), 64) else { return };
+    let Some(mount) = Mount::breakable(&place.data(None), 256) else { return };
     let gate = place.serve().await;
     let done = gate.confirmed("done").await;
     assert!(gate.run(&done).await.is_done());
