@@ -171,26 +171,22 @@ impl Scene {
         Cursor::read(&file).unwrap().map_or(0, |cursor| cursor.sequence)
     }
 
-    /// Lets time pass until something holds; blocking work takes real time.
+    /// Lets time pass until something holds. The paused clock waits for blocking work.
     async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
         for _ in 0..4_000 {
             if holds(self) {
                 return;
             }
-            tokio::time::advance(Duration::from_millis(100)).await;
-            tokio::task::yield_now().await;
-            std::thread::yield_now();
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
         panic!("it never came that {what}: {:?}", self.status());
     }
+}
 
-    async fn pass(&self, time: Duration) {
-        let steps = time.as_millis() / 50;
-        for _ in 0..steps {
-            tokio::time::advance(Duration::from_millis(50)).await;
-            tokio::task::yield_now().await;
-        }
-    }
+/// Waits for a follower's end, which must come.
+async fn ended(task: JoinHandle<()>) {
+    let minute = Duration::from_mins(1);
+    tokio::time::timeout(minute, task).await.expect("it ends").unwrap();
 }
 
 fn later() -> Result<Taken, NotTaken> {
@@ -221,7 +217,7 @@ async fn a_cursor_that_cannot_be_written_holds_the_journal_and_stops_nothing() {
     scene.until("it is told", |scene| scene.status().fault == Some("cursor")).await;
     scene.log.add_records(4, 6);
     scene.until("it goes on", |scene| scene.status().sequence == 6).await;
-    scene.pass(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(scene.held(), 0);
     assert_eq!(scene.status().fault, Some("cursor"));
     std::fs::remove_dir(&file).unwrap();
@@ -234,7 +230,7 @@ async fn a_dead_receiver_is_asked_seldom_and_gets_the_same_each_time() {
     let scene = Scene::start(|_| later());
     scene.log.add_records(1, 3);
     scene.log.add_records(4, 6);
-    scene.pass(Duration::from_mins(10)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     let tries = scene.handed().len();
     // Nine waits up to the longest, and then 15 to 30 s each.
     assert!((20..=50).contains(&tries), "{tries}");
@@ -251,7 +247,7 @@ async fn who_refuses_everything_does_not_empty_the_journal_at_full_speed() {
     for first in (1..=1_000).step_by(50) {
         scene.log.add_records(first, first + 49);
     }
-    scene.pass(Duration::from_mins(10)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     let rejected = scene.status().rejected;
     assert!((20..=50).contains(&rejected), "{rejected}");
     assert_eq!(scene.status().sequence, rejected);
@@ -259,7 +255,7 @@ async fn who_refuses_everything_does_not_empty_the_journal_at_full_speed() {
     for first in (1..=100_000).step_by(50) {
         scene.log.add_records(first, first + 49);
     }
-    scene.pass(Duration::from_mins(10)).await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
     assert!(scene.handed().len() <= 50, "{}", scene.handed().len());
 }
 
@@ -314,7 +310,7 @@ async fn at_the_end_what_is_there_is_delivered_and_written() {
     scene.finish.send(Some(Finish { target: 5, until })).unwrap();
     scene.log.add_records(4, 5);
     // In well under the second for which a cursor waits.
-    scene.task.await.unwrap();
+    ended(scene.task).await;
     assert!(Instant::now() < until);
     assert_eq!(scene.handed.lock().unwrap().concat(), [1, 2, 3, 4, 5]);
     let cursor = Cursor::read(&scene.directory.path().join("one.json")).unwrap().unwrap();
@@ -326,11 +322,11 @@ async fn the_end_is_bounded_whatever_the_receiver_does() {
     // One that was given up for half a minute is asked at once, and again.
     let scene = Scene::start(|_| later());
     scene.log.add_records(1, 3);
-    scene.pass(Duration::from_mins(2)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     let before = scene.handed().len();
     let until = Instant::now() + Duration::from_secs(5);
     scene.finish.send(Some(Finish { target: 3, until })).unwrap();
-    scene.task.await.unwrap();
+    ended(scene.task).await;
     assert!(Instant::now() <= until);
     let last_tries = scene.handed.lock().unwrap().len() - before;
     assert!((2..=11).contains(&last_tries), "{last_tries}");
@@ -338,7 +334,7 @@ async fn the_end_is_bounded_whatever_the_receiver_does() {
     let scene = Scene::start(|_| Ok(Taken::default()));
     let until = Instant::now() + Duration::from_secs(5);
     scene.finish.send(Some(Finish { target: 3, until })).unwrap();
-    scene.task.await.unwrap();
+    ended(scene.task).await;
     assert!(Instant::now() <= until + Duration::from_millis(1));
 }
 
