@@ -3,6 +3,7 @@
 mod down;
 mod process;
 mod record;
+mod retention;
 mod secured;
 
 use serde_json::Value;

@@ -5,16 +5,16 @@
 
 use std::fmt::Write as _;
 
-use super::record::{write_mac, write_record};
-use super::{Entry, Stamp};
+use super::record::write_line;
+use super::{Entry, Head, Stamp};
 use crate::domain::proposal::is_forbidden;
 
 /// An event as it stands in the journal, without a line end.
 #[must_use]
 pub fn json_line(entry: &Entry, stamp: &Stamp) -> String {
     let mut line = Vec::with_capacity(1_024);
-    write_record(&mut line, entry, &stamp.journal_id, stamp.sequence);
-    write_mac(&mut line, &stamp.mac);
+    let at = Head { sequence: stamp.sequence, mac: stamp.mac };
+    write_line(&mut line, entry, &stamp.journal_id, at);
     let line = String::from_utf8(line).unwrap_or_else(|_| unreachable!("records are text"));
     escaped(line)
 }

@@ -170,7 +170,7 @@ impl LogsService for Collector {
             inner.next.pop_front().or_else(|| inner.does.clone()).unwrap_or(Does::Take)
         };
         let sequences: Vec<u64> = records(&message)
-            .filter_map(|record| attributes(&record.attributes)["toolgate.sequence"].as_u64())
+            .filter_map(|record| attributes(&record.attributes).get("toolgate.sequence")?.as_u64())
             .collect();
         let mut response = ExportLogsServiceResponse::default();
         match does {
