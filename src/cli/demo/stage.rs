@@ -123,6 +123,8 @@ impl Stage {
         document["admin"] = json!("127.0.0.1:0");
         document["data"]["directory"] = json!(directory.0.join("data"));
         document["audit"]["keys"] = json!([{"id": "demo", "file": directory.0.join("audit")}]);
+        // The story shows the audit itself.
+        document["audit"]["sinks"] = json!([]);
         document["callers"] = json!(
             ["proposer", "confirmer"]
                 .map(|role| json!({"role": role, "secret_file": directory.0.join(role)}))

@@ -207,6 +207,20 @@ async fn a_drain_does_not_wait_for_a_receiver_that_is_down() {
     assert_whole(&collector, &place);
 }
 
+/// What says nothing of how far a sink is must not be taken for a beginning.
+#[tokio::test]
+async fn a_cursor_that_cannot_be_read_keeps_the_gate_from_starting() {
+    let (_collector, _listening, place) = collected().await;
+    let sinks = place.path().join("data/sinks");
+    std::fs::create_dir_all(&sinks).unwrap();
+    std::fs::write(sinks.join("collector.json"), "{}").unwrap();
+    let (code, _, told) = run_text(["serve", "--config", place.config.to_str().unwrap()]);
+    assert_eq!(code, Some(1));
+    let told = told.lines().last().unwrap();
+    assert!(told.contains("the audit sinks cannot go on"), "{told}");
+    assert!(told.contains("collector.json") && told.contains("remove the file"), "{told}");
+}
+
 /// The gate ends between the receiver's answer and the cursor, and between that and the hold.
 #[cfg(feature = "failpoints")]
 #[tokio::test]
