@@ -9,13 +9,13 @@
 //! kill -9 does not lose the page cache: what is written and not synced is
 //! still there. That syncs are made is tested apart, with disks that forget.
 
-mod after;
-mod handler;
+pub mod after;
+pub mod handler;
 mod killed;
-mod load;
+pub mod load;
 #[cfg(feature = "failpoints")]
 mod points;
-mod world;
+pub mod world;
 
 /// Every failpoint by name, as the tests below use them.
 const POINTS: &[&str] = &[

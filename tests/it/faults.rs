@@ -10,4 +10,4 @@
 mod calls;
 mod clock;
 mod disk;
-mod stage;
+pub mod stage;

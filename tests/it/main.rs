@@ -37,6 +37,7 @@ mod python;
 mod reasons;
 mod recovery;
 mod reload;
+mod replicas;
 mod restored;
 mod sinks;
 mod support;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Server;
@@ -15,6 +16,7 @@ use toolgate::proto::{InvokeRequest, InvokeResponse};
 #[derive(Clone, Default)]
 pub struct Effects {
     seen: Arc<Mutex<Vec<InvokeRequest>>>,
+    held: watch::Sender<bool>,
 }
 
 impl Effects {
@@ -32,6 +34,16 @@ impl Effects {
             );
         tokio::spawn(server);
         (effects, endpoint, stop.drop_guard())
+    }
+
+    /// From now on it has its effect and keeps the answer.
+    pub fn hold(&self) {
+        self.held.send_replace(true);
+    }
+
+    /// Gives the answers that it has kept, and all others at once.
+    pub fn go_on(&self) {
+        self.held.send_replace(false);
     }
 
     /// How often the handler was called.
@@ -72,6 +84,8 @@ impl ToolHandler for Effects {
         let message = request.into_inner();
         let (tool, attempt) = (message.tool.clone(), message.attempt);
         self.seen.lock().unwrap().push(message);
+        // The sender lives as long as this does.
+        let _ = self.held.subscribe().wait_for(|held| !held).await;
         match tool.as_str() {
             "fails" => return Err(Status::internal("it failed")),
             "stuck" => std::future::pending().await,

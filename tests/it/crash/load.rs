@@ -38,7 +38,7 @@ async fn a_gate_that_is_killed_at_any_moment_has_at_most_one_effect_a_call() {
     let kills = std::env::var("TOOLGATE_KILLS").map_or(KILLS, |text| text.parse().unwrap());
     let begun = Instant::now();
     let world = World::new().await;
-    let mut moments = Moments(0x9e37_79b9_7f4a_7c15);
+    let mut moments = Moments::new();
     let mut tally = Tally::default();
     let mut unanswered: Vec<Asked> = Vec::new();
     let mut answered: Vec<Asked> = Vec::new();
@@ -168,10 +168,14 @@ impl fmt::Display for Tally {
 }
 
 /// Numbers that look like chance and are the same in every run (xorshift).
-struct Moments(u64);
+pub struct Moments(u64);
 
 impl Moments {
-    fn next(&mut self, below: usize) -> usize {
+    pub const fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub fn next(&mut self, below: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

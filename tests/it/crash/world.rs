@@ -44,7 +44,7 @@ impl World {
     pub async fn serve(&self, failpoint: Option<&str>) -> (Process, Client) {
         let mut process = Process::serve_to(&self.config, failpoint);
         let (grpc, _) = process.addresses().await;
-        (process, Client { channel: channel(&grpc).await })
+        (process, Client::new(channel(&grpc).await))
     }
 
     /// Lets the next gates find nothing where the handler was.
@@ -92,6 +92,10 @@ pub struct Client {
 }
 
 impl Client {
+    pub const fn new(channel: Channel) -> Self {
+        Self { channel }
+    }
+
     /// The proposal with a ticket of its own.
     pub async fn confirmed(&self, id: &str, tool: &str) -> Result<ToolCall, Status> {
         let proposal = call(id, tool, r#"{"text":"hello"}"#);
