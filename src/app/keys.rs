@@ -23,7 +23,8 @@ pub(super) struct KnownKey {
 }
 
 /// The key that digests, and the chain's keys, the one that signs first.
-pub(super) fn audit_keys(secrets: &KeySecrets) -> (AuditKey, JournalKeys) {
+#[must_use]
+pub fn audit_keys(secrets: &KeySecrets) -> (AuditKey, JournalKeys) {
     let chain = |(_, secret): &(Arc<str>, Secret)| JournalKey::new(&secret.derive(JOURNAL_PURPOSE));
     let former = secrets.former.iter().map(chain);
     (audit_key(&secrets.current), JournalKeys::new(chain(&secrets.current), former))

@@ -1,6 +1,9 @@
-//! `toolgate audit`: the journal of a running gate, as text.
+//! `toolgate audit`: the journal, of a running gate or on the disk, as text.
 
+mod fault;
 mod line;
+mod replay;
+mod verify;
 
 use std::io::{self, Write as _};
 use std::time::Duration;
@@ -18,7 +21,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// At most, doubling from there while nothing comes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Reads the audit of a running gate. Role: auditor.
+/// Reads the audit trail: of a running gate, or on the disk.
 #[derive(Debug, Args)]
 pub struct AuditCommand {
     #[command(subcommand)]
@@ -27,8 +30,12 @@ pub struct AuditCommand {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the journal's events, one a line
+    /// Print the journal's events, one a line. Role: auditor
     Tail(Tail),
+    /// Verify the journal on the disk, from its first record to its last
+    Verify(verify::Verify),
+    /// Print the metrics of recorded events as `OpenMetrics` text
+    Replay(replay::Replay),
 }
 
 /// Prints the events there are and ends; with --follow goes on with those that come.
@@ -88,10 +95,13 @@ impl AuditCommand {
     ///
     /// # Errors
     ///
-    /// What the gate answers, or why it cannot be reached.
+    /// What the gate answers, why it cannot be reached, or what cannot be read.
     pub fn run(self) -> Result<bool, Failure> {
-        let Action::Tail(tail) = self.action;
-        runtime()?.block_on(tail.run())
+        match self.action {
+            Action::Tail(tail) => runtime()?.block_on(tail.run()),
+            Action::Verify(verify) => verify.run(),
+            Action::Replay(replay) => replay.run(),
+        }
     }
 }
 

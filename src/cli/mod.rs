@@ -60,7 +60,7 @@ enum Command {
     Ticket(ticket::TicketCommand),
     /// Preview a call and issue its confirmation ticket, for tests and trials
     Confirm(Box<confirm::Confirm>),
-    /// Read the audit of a running gate
+    /// Read the audit of a running gate, or verify it on the disk
     Audit(audit::AuditCommand),
     /// Check vector files for canonical form and digests
     Conform {

@@ -92,7 +92,7 @@ fn human(status: &GetStatusResponse) -> String {
     let works = |ready| if ready { "ready" } else { "not ready" };
     let journal = works(status.journal_ready);
     line("journal", format!("{} {journal}", status.journal_id));
-    line("", format!("head {} {}", status.journal_sequence, status.journal_mac));
+    line("", format!("head {}:{}", status.journal_sequence, status.journal_mac));
     if let Some(ledger) = &status.ledger {
         let clock = if ledger.clock_trusted { "clock trusted" } else { "clock not trusted" };
         line("ledger", format!("{} {}, {clock}", ledger.id, works(ledger.ready)));
@@ -193,6 +193,7 @@ fn as_json(status: &GetStatusResponse) -> Value {
             "id": status.journal_id,
             "sequence": status.journal_sequence,
             "mac": status.journal_mac,
+            "head": format!("{}:{}", status.journal_sequence, status.journal_mac),
             "ready": status.journal_ready,
         },
         "ledger": status.ledger.as_ref().map(|ledger| json!({

@@ -8,6 +8,7 @@
 
 mod instruments;
 mod journal;
+mod open_metrics;
 mod sinks;
 mod tools;
 

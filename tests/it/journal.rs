@@ -4,6 +4,7 @@
 
 mod checkpoints;
 mod earlier;
+mod verify;
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};

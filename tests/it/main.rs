@@ -42,6 +42,7 @@ mod restored;
 mod sinks;
 mod support;
 mod tidy;
+mod trail;
 mod upstream;
 mod vectors;
 mod watch;

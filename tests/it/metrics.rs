@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod prometheus;
+mod replayed;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -57,6 +57,10 @@ const WALLS: &[Wall] = &[
             ("cli/reload.rs", "shows what the gate answers"),
             ("cli/demo/", "proposes as a backend does, and answers as a handler does"),
             ("app.rs", "names the service whose health it sets"),
+            (
+                "telemetry/metrics/open_metrics.rs",
+                "families of the metrics library, by the same word",
+            ),
         ],
     },
     Wall {
@@ -169,6 +173,7 @@ const WALLS: &[Wall] = &[
             ("grpc/tls.rs", "certificates and their keys"),
             ("cli/conform.rs", "reads vector files"),
             ("cli/ticket.rs", "reads a ticket"),
+            ("cli/audit/replay.rs", "reads recorded events"),
             ("cli/demo/", "its temporary directory, its documents"),
         ],
     },

@@ -87,6 +87,10 @@ impl Checkpoint {
         // A directory that cannot be listed has none.
         for (sequence, path) in directory.list_checkpoints().unwrap_or_default().into_iter().rev() {
             let read = sealed::read::<File>(&path, Sealed::Checkpoint, keys, journal_id);
+            if matches!(read, Ok(None)) {
+                // Removed since it was listed.
+                continue;
+            }
             let read = read.ok().flatten().and_then(|(file, _)| file.into_checkpoint(journal_id));
             match read.filter(|read| read.head.sequence == sequence) {
                 Some(checkpoint) => sound.push(checkpoint),

@@ -54,6 +54,14 @@ impl Manifest {
     }
 }
 
+/// Reads which journal it is, and changes nothing.
+pub(super) fn read(directory: &Directory) -> Result<Manifest, OpenError> {
+    found(directory)?.ok_or_else(|| OpenError::Manifest {
+        path: directory.manifest(),
+        fault: "there is no journal: the file is missing",
+    })
+}
+
 /// Reads which journal it is, or gives a directory without segments a new id.
 pub(super) fn read_or_create(
     directory: &Directory,
@@ -61,21 +69,32 @@ pub(super) fn read_or_create(
     now: Timestamp,
 ) -> Result<Manifest, OpenError> {
     let path = directory.manifest();
-    let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
-    match manifest::read::<Manifest>(&path, FORMAT) {
-        Ok(Some(manifest)) if Uuid::try_parse(&manifest.journal_id).is_ok() => Ok(manifest),
-        Ok(Some(_)) | Err(ManifestFault::Content) => Err(fault(
-            "it must hold exactly /format, /journal_id (a UUID), /created and, where a ledger was \
-             beside it, /ledger",
-        )),
-        Ok(None) if has_segments => Err(fault("the file is missing, though there are segments")),
-        Ok(None) => {
+    match found(directory)? {
+        Some(manifest) => Ok(manifest),
+        None if has_segments => Err(OpenError::Manifest {
+            path,
+            fault: "the file is missing, though there are segments",
+        }),
+        None => {
             let journal_id = Uuid::new_v4().to_string();
             let new =
                 Manifest { format: FORMAT, journal_id, created: now.to_string(), ledger: None };
             manifest::write(&path, &new).map_err(OpenError::io("creating the file", &path))?;
             Ok(new)
         }
+    }
+}
+
+fn found(directory: &Directory) -> Result<Option<Manifest>, OpenError> {
+    let path = directory.manifest();
+    let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
+    match manifest::read::<Manifest>(&path, FORMAT) {
+        Ok(Some(manifest)) if Uuid::try_parse(&manifest.journal_id).is_ok() => Ok(Some(manifest)),
+        Ok(Some(_)) | Err(ManifestFault::Content) => Err(fault(
+            "it must hold exactly /format, /journal_id (a UUID), /created and, where a ledger was \
+             beside it, /ledger",
+        )),
+        Ok(None) => Ok(None),
         Err(ManifestFault::NoFormat) => Err(fault("/format is missing or no number")),
         Err(ManifestFault::Format(found)) => Err(OpenError::Format { path, found }),
         Err(ManifestFault::Io(error)) => Err(OpenError::io("reading the file", &path)(error)),

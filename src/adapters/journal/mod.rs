@@ -15,6 +15,7 @@
 
 mod anchor;
 mod checkpoint;
+mod diagnosis;
 mod disk;
 mod error;
 mod kept;
@@ -32,6 +33,7 @@ mod stop;
 mod tending;
 #[cfg(test)]
 mod tests;
+mod verify;
 mod writer;
 
 use std::collections::HashSet;
@@ -43,10 +45,12 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+pub use diagnosis::Act;
 pub use error::OpenError;
 pub use retention::Retention;
 pub use room::JournalRoom;
 pub use stop::Stop;
+pub use verify::{Unverified, Verification, Verified};
 
 use self::disk::{Directory, Disk};
 use self::kept::span_of;

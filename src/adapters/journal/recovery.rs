@@ -17,7 +17,7 @@ use super::disk::{Segment, SegmentFile, open_at_end};
 use super::error::OpenError;
 use super::kept::Kept;
 use super::stop::Stop;
-use crate::domain::audit::{Chain, ChainFault, Head, MAX_RECORD_BYTES, OpenPairs};
+use crate::domain::audit::{Chain, ChainFault, Entry, Head, MAX_RECORD_BYTES, OpenPairs};
 
 /// Where reading begins: everything before is known already.
 #[derive(Debug)]
@@ -42,6 +42,18 @@ pub(super) struct Replay {
     pub(super) read_bytes: u64,
     /// Those of the witnesses that hold: a record of the journal is theirs.
     pub(super) met: Vec<Head>,
+    /// The first whole line of a leftover that no gate can have left.
+    pub(super) foreign: Option<Foreign>,
+}
+
+/// A line behind the records of a segment that does not go on from them.
+#[derive(Debug)]
+pub(super) struct Foreign {
+    /// Up to the record before it.
+    pub(super) chain: Chain,
+    pub(super) path: PathBuf,
+    /// From 1 in its file, if that was read from its beginning.
+    pub(super) line: u64,
 }
 
 /// The end of a segment that is no part of the journal.
@@ -61,26 +73,9 @@ pub(super) fn replay(
     witnesses: &[Head],
     stop: &Stop,
 ) -> Result<Replay, OpenError> {
-    let Start { chain, pairs, kept } = start;
-    let mut replay =
-        Replay { chain, pairs, cuts: Vec::new(), kept, last: None, read_bytes: 0, met: Vec::new() };
-    replay.meet(witnesses);
-    let begin = replay.kept.last().map_or(0, |last| last.first);
-    let segments: Vec<_> =
-        segments.iter().filter(|segment| segment.first_sequence >= begin).collect();
-    // The furthest record seen, counting leftovers.
-    let mut reached = 0;
-    for (number, segment) in segments.iter().enumerate() {
-        let next = segments.get(number + 1).map(|next| next.first_sequence);
-        reached = reached.max(replay.read_segment(segment, next, witnesses, stop)?);
-    }
-    let head = replay.chain.head().sequence;
-    match segments.last() {
-        Some(segment) if head < reached => {
-            Err(OpenError::Missing { path: segment.path.clone(), sequence: head + 1 })
-        }
-        _ => Ok(replay),
-    }
+    let mut replay = Replay::new(start);
+    replay.run(segments, witnesses, stop, &mut |_, _| {})?;
+    Ok(replay)
 }
 
 impl Cut {
@@ -93,14 +88,56 @@ impl Cut {
 }
 
 impl Replay {
+    pub(super) fn new(start: Start) -> Self {
+        let Start { chain, pairs, kept } = start;
+        Self {
+            chain,
+            pairs,
+            cuts: Vec::new(),
+            kept,
+            last: None,
+            read_bytes: 0,
+            met: Vec::new(),
+            foreign: None,
+        }
+    }
+
+    /// See [`replay`]. Shows every entry. Where it fails, the chain stands before
+    /// the record at fault.
+    pub(super) fn run(
+        &mut self,
+        segments: &[Segment],
+        witnesses: &[Head],
+        stop: &Stop,
+        seen: &mut dyn FnMut(u64, &Entry),
+    ) -> Result<(), OpenError> {
+        self.meet(witnesses);
+        let begin = self.kept.last().map_or(0, |last| last.first);
+        let segments: Vec<_> =
+            segments.iter().filter(|segment| segment.first_sequence >= begin).collect();
+        // The furthest record seen, counting leftovers.
+        let mut reached = 0;
+        for (number, segment) in segments.iter().enumerate() {
+            let next = segments.get(number + 1).map(|next| next.first_sequence);
+            reached = reached.max(self.read_segment(segment, next, (witnesses, stop), seen)?);
+        }
+        let head = self.chain.head().sequence;
+        match segments.last() {
+            Some(segment) if head < reached => {
+                Err(OpenError::Missing { path: segment.path.clone(), sequence: head + 1 })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Reads one segment up to where the next one starts, and says which record
     /// its leftover reaches.
     fn read_segment(
         &mut self,
         segment: &Segment,
         next: Option<u64>,
-        witnesses: &[Head],
-        stop: &Stop,
+        (witnesses, stop): (&[Head], &Stop),
+        seen: &mut dyn FnMut(u64, &Entry),
     ) -> Result<u64, OpenError> {
         let path = &segment.path;
         if self.kept.last().is_none_or(|last| last.first != segment.first_sequence) {
@@ -129,6 +166,7 @@ impl Replay {
                         kept.span.add(&entry, self.chain.signer());
                     }
                     self.meet(witnesses);
+                    seen(self.chain.head().sequence, &entry);
                 }
                 Err(fault) => return Err(self.broken(path.clone(), lines.number, fault)),
             }
@@ -140,9 +178,23 @@ impl Replay {
         self.last = Some(segment.clone());
         self.read_bytes += lines.read - from;
         match next {
-            Some(_) => leftover_reaches(self.chain.clone(), lines),
+            Some(_) => self.leftover_reaches(lines),
             None => Ok(self.chain.head().sequence),
         }
+    }
+
+    /// What is no record ends it: a failed sync may have lost what was there.
+    fn leftover_reaches(&mut self, mut lines: Lines) -> Result<u64, OpenError> {
+        let mut chain = self.chain.clone();
+        while let Line::Whole(line) = lines.next()? {
+            if chain.verify(line).is_err() {
+                let (path, line) = (lines.path.clone(), lines.number);
+                let foreign = Foreign { chain: chain.clone(), path, line };
+                self.foreign.get_or_insert(foreign);
+                break;
+            }
+        }
+        Ok(chain.head().sequence)
     }
 
     fn meet(&mut self, witnesses: &[Head]) {
@@ -161,15 +213,6 @@ impl Replay {
     fn broken(&self, path: PathBuf, line: u64, fault: ChainFault) -> OpenError {
         OpenError::Record { path, line, sequence: self.next_sequence(), fault }
     }
-}
-
-fn leftover_reaches(mut chain: Chain, mut lines: Lines) -> Result<u64, OpenError> {
-    while let Line::Whole(line) = lines.next()? {
-        if chain.verify(line).is_err() {
-            break;
-        }
-    }
-    Ok(chain.head().sequence)
 }
 
 /// The lines of a file from some place on, none of which makes it hold more than a record's bound.

@@ -21,7 +21,7 @@ use toolgate::telemetry::metrics::{Metrics, ToolMetrics};
 use super::{DOCUMENT, millis, sink};
 
 /// A private Prometheus, which ends with this.
-struct Prometheus {
+pub struct Prometheus {
     process: Child,
     address: SocketAddr,
 }
@@ -120,7 +120,7 @@ fn assert_close(got: f64, wanted: f64) {
     assert!((got - wanted).abs() < 1e-6, "{got} is not {wanted}");
 }
 
-fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     command().arg("--version").status().is_ok_and(|status| status.success())
 }
 
@@ -132,7 +132,7 @@ fn command() -> Command {
 
 impl Prometheus {
     /// Starts one that scrapes `targets`, and waits until it answers.
-    async fn start(folder: &Path, targets: &[SocketAddr]) -> Self {
+    pub async fn start(folder: &Path, targets: &[SocketAddr]) -> Self {
         let targets: Vec<_> = targets.iter().map(|target| format!("'{target}'")).collect();
         let configuration = format!(
             "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\n\
@@ -174,7 +174,7 @@ impl Prometheus {
     }
 
     /// Polls until the query's only answer is `wanted`.
-    async fn wait(&self, query: &str, wanted: f64) {
+    pub async fn wait(&self, query: &str, wanted: f64) {
         let mut last = Answers::new();
         for _ in 0..TRIES {
             last = self.ask(query).await;
