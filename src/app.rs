@@ -448,7 +448,7 @@ fn readiness(gate: &Arc<Gate>, journal: &Arc<JournalFiles>) -> Readiness {
         let draining = gate.is_draining().then_some(NotReady::Draining);
         let ledger = (!gate.is_ledger_ready()).then_some(NotReady::LedgerDown);
         let clock = (!gate.is_clock_trusted()).then_some(NotReady::ClockUntrusted);
-        let journal = (!journal.is_ready()).then(|| why_not_ready(&journal));
+        let journal = why_not_ready(&journal);
         draining.into_iter().chain(journal).chain(ledger).chain(clock).collect()
     })
 }

@@ -22,14 +22,13 @@ pub(super) async fn open_journal(
     opened.unwrap_or(Err(OpenError::Stopped)).map_err(StartError::Journal)
 }
 
-/// What stands in the way of a journal that is not ready.
-pub(super) fn why_not_ready(journal: &JournalFiles) -> NotReady {
+/// What stands in the way of new work: that the journal does not work, that it
+/// has no room, or both.
+pub(super) fn why_not_ready(journal: &JournalFiles) -> impl Iterator<Item = NotReady> {
     let room = journal.room();
-    match (room.is_low, room.held_by) {
-        (false, _) => NotReady::JournalDown,
-        (true, None) => NotReady::JournalFull,
-        (true, Some(_)) => NotReady::JournalHeld,
-    }
+    let full = if room.held_by.is_some() { NotReady::JournalHeld } else { NotReady::JournalFull };
+    let down = (!journal.works()).then_some(NotReady::JournalDown);
+    down.into_iter().chain(room.is_low.then_some(full))
 }
 
 /// A journal that metrics tell of as long as it is open.

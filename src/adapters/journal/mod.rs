@@ -262,6 +262,12 @@ impl JournalFiles {
         self.room.state()
     }
 
+    /// Whether the last writing succeeded and nothing is owed, whatever room there is.
+    #[must_use]
+    pub fn works(&self) -> bool {
+        self.queue.is_ready()
+    }
+
     /// Events handed over and not yet written.
     #[must_use]
     pub fn owed(&self) -> usize {
@@ -412,7 +418,7 @@ impl Journal for JournalFiles {
     }
 
     fn is_ready(&self) -> bool {
-        self.queue.is_ready() && !self.room.is_low()
+        self.works() && !self.room.is_low()
     }
 }
 

@@ -45,7 +45,7 @@ async fn until_refused<'a>(
 #[tokio::test]
 async fn a_journal_without_room_refuses_and_owes_nothing_once_there_is_room() {
     let place = Place::new().await;
-    let Some(mount) = Mount::small(&place.data(Some("journal")), 256) else { return };
+    let Some(mount) = Mount::small(&place.data(Some("journal")), 64) else { return };
     let gate = place.serve().await;
     let done = gate.confirmed("done").await;
     assert!(gate.run(&done).await.is_done());
@@ -105,6 +105,38 @@ async fn a_journal_without_room_refuses_and_owes_nothing_once_there_is_room() {
         assert!(endings.contains(&ending), "{ending:?} is not in {endings:?}");
     }
     place.serve().await.stop().await;
+}
+
+#[tokio::test]
+async fn a_journal_closes_before_its_disk_is_full_and_opens_by_itself() {
+    let place = Place::leaving(8 << 20).await;
+    let directory = place.data(Some("journal"));
+    let Some(_mount) = Mount::small(&directory, 32) else { return };
+    let gate = place.serve().await;
+    let go = Arc::new(Notify::new());
+    place.handler.set("draft", Does::Wait(Arc::clone(&go), r#"{"id": 7}"#.to_owned()));
+    let (under_way, sides) = (gate.confirmed("under-way").await, gate.sides.clone());
+    let running = tokio::spawn(async move { sides.execute(&under_way).await });
+    until("the handler is entered", async || place.handler.running() == 1).await;
+    let ballast = directory.join("ballast");
+    std::fs::write(&ballast, vec![0x5a; 26 << 20]).unwrap();
+    gate.until_readiness("journal full: less than audit.min_free_bytes").await;
+    assert_eq!(gate.read("read").await.reason(), "JOURNAL_UNAVAILABLE");
+    // What runs ends as if nothing were: its events have the room that is left.
+    go.notify_one();
+    let under_way = running.await.unwrap();
+    assert_eq!((under_way.reason(), under_way.audit()), (Reason::Ok, AuditState::Recorded));
+    assert_eq!(under_way.result_json, r#"{"id": 7}"#);
+    std::fs::remove_file(ballast).unwrap();
+    gate.until_readiness("200 OK").await;
+    assert!(gate.read("read").await.is_done());
+    let log = gate.process.log();
+    for message in ["the journal's disk is almost full", "the journal's disk has room again"] {
+        assert_eq!(log.matches(message).count(), 1, "{log}");
+    }
+    assert!(!log.contains("the journal cannot be written"), "{log}");
+    gate.stop().await;
+    journal::endings(place.directory.path());
 }
 
 #[tokio::test]

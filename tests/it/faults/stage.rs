@@ -45,10 +45,18 @@ pub enum Told {
 }
 
 impl Place {
+    /// One whose journal closes only when its disk is all but full.
     pub async fn new() -> Self {
+        Self::leaving(1 << 20).await
+    }
+
+    /// One whose journal leaves so many bytes free.
+    pub async fn leaving(bytes: u64) -> Self {
         let (handler, upstream, stop) = start_handler().await;
         let directory = tempfile::tempdir().unwrap();
-        let config = write_config(directory.path(), &upstream, &Options::writes());
+        let audit = format!(", min_free_bytes: {bytes}");
+        let options = Options { audit: &audit, ..Options::writes() };
+        let config = write_config(directory.path(), &upstream, &options);
         Self { handler, directory, config, _upstream: stop }
     }
 
