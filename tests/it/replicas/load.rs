@@ -138,10 +138,11 @@ fn tells_success(result: &ToolResult) -> bool {
     match result.reason() {
         proto::Reason::Ok => true,
         proto::Reason::CallReplayed => left_by(result, "under load") == DONE,
-        // It runs elsewhere, or a machine is too slow for all of this.
-        proto::Reason::CallInProgress | proto::Reason::LedgerFailed => false,
-        // The commit of the one that was first came too late for it.
-        proto::Reason::ConfirmationConsumed => false,
+        // It runs elsewhere; or a machine is too slow for all of this, and the commit
+        // of the one that was first came too late for it.
+        proto::Reason::CallInProgress
+        | proto::Reason::LedgerFailed
+        | proto::Reason::ConfirmationConsumed => false,
         _ => panic!("{result:?}"),
     }
 }

@@ -25,7 +25,8 @@ use crate::support::running::{
 /// What outlives the gates.
 pub struct Stage<'a> {
     pub effects: Effects,
-    pub database: Database<'a>,
+    /// Dropped with the stage.
+    _database: Database<'a>,
     replicas: Vec<(TempDir, PathBuf)>,
     _stop: DropGuard,
 }
@@ -48,7 +49,7 @@ impl<'a> Stage<'a> {
         let config = replicas[0].1.to_str().unwrap();
         let (code, _, log) = run_text(["ledger", "migrate", "--config", config]);
         assert_eq!(code, Some(0), "{log}");
-        Self { effects, database, replicas, _stop: stop }
+        Self { effects, _database: database, replicas, _stop: stop }
     }
 
     pub fn directory(&self, number: usize) -> &Path {

@@ -5,7 +5,7 @@ use std::fs;
 use tonic::Status;
 
 use super::a_call;
-use crate::support::collector::{Collector, Does, sink};
+use crate::support::collector::{Collector, Does, Received, sink};
 use crate::support::running::{Options, World, execute, until};
 
 /// A journal that keeps 1 MiB, in many segments.
@@ -78,7 +78,7 @@ async fn what_went_while_a_sink_was_not_there_is_told_as_a_gap() {
     let bounds = ["first", "last"].map(|end| format!("toolgate.gap.{end}_sequence"));
     let [first, last] = bounds.map(|name| gap.attributes[&name].as_u64().unwrap());
     assert_eq!(first, 17);
-    let after: Vec<_> = taken[at + 1..].iter().filter_map(|one| one.sequence()).collect();
+    let after: Vec<_> = taken[at + 1..].iter().filter_map(Received::sequence).collect();
     assert_eq!(after, (last + 1..=2_016).collect::<Vec<_>>());
     let missed = world.metric("toolgate_sink_events_missed_total", &[]).await;
     assert_eq!(u64::try_from(missed).unwrap(), last - first + 1);
