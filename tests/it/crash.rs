@@ -41,6 +41,7 @@ const POINTS: &[&str] = &[
     "some-calls-settled",
     "settled-not-counted",
     "counted-not-told",
+    "taken-over-not-settled",
     "sink-delivered",
     "sink-cursor-written",
 ];

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
+use tokio_postgres::NoTls;
 use toolgate::adapters::ledger::{PostgresLedger, PostgresOptions, PostgresStore, PostgresTls};
 use toolgate::domain::reason::{Effect, Reason};
 use toolgate::domain::record::{Claim, State, TicketShown, TicketUse};
-use toolgate::domain::watermark::Reading;
+use toolgate::domain::watermark::{ClockState, Reading};
 use toolgate::ports::{Ledger, LedgerFault, Reservation, ReserveFault};
 use uuid::Uuid;
 
@@ -18,6 +19,9 @@ use super::postgres::options;
 use crate::support::postgres::{self, Database, Server};
 use crate::support::proxy::{Cut, Proxy, Way};
 use crate::support::running::until;
+
+/// The class of the advisory lock that reservations share.
+const WORKING: i32 = 0x7467_7700;
 
 /// A database with a ledger.
 struct Shared<'a> {
@@ -80,11 +84,14 @@ fn end() -> toolgate::ports::Settlement {
     settlement(Reason::Ok, Effect::Applied, 0)
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_has_the_journal_fences_the_starts_before() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
-    let first = shared.start(1).await;
+    // It looks seldom, and so does not know by itself what has happened.
+    let seldom =
+        PostgresOptions { takeover_after: Duration::from_secs(30), ..shared.options.clone() };
+    let first = start(&seldom, 1).await;
     let held = reserve(&first, claim("call-1", ticket(1))).await.unwrap();
     let ended = reserve(&first, claim("call-2", ticket(2))).await.unwrap();
     first.settle(ended.id, ended.key, end()).await.unwrap();
@@ -96,7 +103,7 @@ async fn who_has_the_journal_fences_the_starts_before() {
 
     // The first is not dead. It changes nothing any more, and learns why.
     first.settle(held.id, held.key, end()).await.unwrap_err();
-    first.release(vec![held.clone()]).await.unwrap_err();
+    first.release(vec![held.clone()]).await.unwrap();
     let refused = reserve(&first, claim("call-3", ticket(3))).await;
     assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
     tokio::time::timeout(Duration::from_secs(30), first.fenced()).await.unwrap();
@@ -109,9 +116,67 @@ async fn who_has_the_journal_fences_the_starts_before() {
     );
 }
 
+/// Otherwise a call that is being reserved would be nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_waits_for_what_is_on_its_way() {
+    let Some(server) = postgres::server() else { return };
+    let shared = Shared::on(server).await;
+    let first = shared.start(1).await;
+    reserve(&first, claim("call-1", ticket(1))).await.unwrap();
+    // A reservation of the first's that has not been committed.
+    let (client, io) = tokio_postgres::connect(&shared.database.connection(), NoTls).await.unwrap();
+    tokio::spawn(io);
+    let shares = format!("SELECT pg_advisory_xact_lock_shared({WORKING}, {})", first.epoch());
+    client.batch_execute(&format!("BEGIN; {shares}")).await.unwrap();
+    let opens = "INSERT INTO toolgate.calls SELECT '\\x02', gen_random_uuid(), running, owner, \
+                 witness, confirmation_id, forget_at, record FROM toolgate.calls";
+    client.batch_execute(opens).await.unwrap();
+    let second = shared.start(1);
+    let waits = async {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+                       AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        until("the second waits", async || shared.database.sql(waiting) == "1").await;
+        client.batch_execute("COMMIT").await.unwrap();
+    };
+    let keys = async {
+        let second = second.await;
+        shared
+            .database
+            .sql(&format!("SELECT count(*) FROM toolgate.calls WHERE owner = {}", second.epoch()))
+    };
+    assert_eq!(tokio::join!(keys, waits).0, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn expiry_is_judged_by_the_databases_clock() {
+    let Some(server) = postgres::server() else { return };
+    let shared = Shared::on(server).await;
+    let ledger = shared.start(1).await;
+    let clock = |ahead: i64| {
+        shared.database.sql(&format!(
+            "CREATE OR REPLACE FUNCTION toolgate.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS \
+             'SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} * 1000000'"
+        ))
+    };
+    clock(301);
+    let refused = reserve(&ledger, claim("call-1", ticket(1))).await.unwrap_err();
+    let ReserveFault::Turned { turned, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(turned.reason, Reason::ConfirmationExpired);
+    assert_eq!(
+        ledger.ticket(Uuid::from_u128(1), jiff::Timestamp::MAX).await,
+        Ok(TicketUse::Unused)
+    );
+    // It goes back further than clocks may be apart.
+    assert_eq!(ledger.observe(now()).await, Ok(ClockState::Trusted));
+    clock(0);
+    let refused = reserve(&ledger, claim("call-1", ticket(1))).await.unwrap_err();
+    let ReserveFault::Turned { turned, .. } = refused else { panic!("{refused:?}") };
+    assert_eq!(turned.reason, Reason::ClockUntrusted);
+}
+
 /// The journal says whether an attempt was started, and only the one that the
 /// reserving start has written, as far as it goes.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_journal_is_a_witness_of_its_own_starts() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -129,7 +194,7 @@ async fn a_journal_is_a_witness_of_its_own_starts() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_that_lives_is_not_taken_over_whatever_the_time() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -169,7 +234,7 @@ fn is_locked(database: &Database<'_>, epoch: u64) -> bool {
 }
 
 /// The commit is there, and nobody was told.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_acknowledgement_counts_as_spent() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -212,7 +277,7 @@ async fn a_lost_acknowledgement_counts_as_spent() {
 }
 
 /// A settlement that was not acknowledged is repeated until it is.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_owed_is_paid_when_the_database_is_back() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -236,7 +301,7 @@ async fn what_is_owed_is_paid_when_the_database_is_back() {
 }
 
 /// A reservation whose caller has gone is given back.
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reservation_that_nobody_takes_is_given_back() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -252,7 +317,7 @@ async fn a_reservation_that_nobody_takes_is_given_back() {
     until("given back", async || calls() == "0").await;
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_went_back_is_found() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -266,7 +331,25 @@ async fn a_database_that_went_back_is_found() {
     assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
 }
 
-#[tokio::test]
+/// A connection to a database that lacks what is known to be there is not used.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_connection_finds_it_before_the_next_sign_of_life() {
+    let Some(server) = postgres::server() else { return };
+    let shared = Shared::on(server).await;
+    let seldom =
+        PostgresOptions { takeover_after: Duration::from_secs(30), ..shared.options.clone() };
+    let ledger = start(&seldom, 1).await;
+    let beats = || shared.database.sql("SELECT beats FROM toolgate.owners");
+    until("a sign of life", async || beats() == "1").await;
+    // Told to whoever gave it only after it is there.
+    until("it holds its lock", async || is_locked(&shared.database, ledger.epoch())).await;
+    shared.database.sql("UPDATE toolgate.owners SET beats = -1");
+    let refused = reserve(&ledger, claim("call-1", ticket(1))).await;
+    assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
+    assert_eq!(shared.database.sql("SELECT count(*) FROM toolgate.tickets"), "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_identity_is_not_changed_under_a_running_gate() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -286,7 +369,7 @@ async fn refused(options: &PostgresOptions) -> String {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_may_lose_what_it_has_committed_is_refused() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;
@@ -303,7 +386,7 @@ async fn a_database_that_may_lose_what_it_has_committed_is_refused() {
     assert!(refused(&shared.options).await.contains("fsync = on"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forms_of_other_versions() {
     let Some(server) = postgres::server() else { return };
     let database = server.database();
@@ -332,7 +415,7 @@ async fn forms_of_other_versions() {
     assert!(refused(&options).await.contains("run the newer version"));
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tls_is_verified_and_files_are_read_again() {
     let Some(server) = postgres::server() else { return };
     let shared = Shared::on(server).await;

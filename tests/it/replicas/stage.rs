@@ -56,6 +56,12 @@ impl<'a> Stage<'a> {
         self.replicas[number].0.path()
     }
 
+    /// Starts one that ends at a place by itself.
+    #[cfg(feature = "failpoints")]
+    pub fn serve_to(&self, number: usize, failpoint: &str) -> Process {
+        Process::serve_to(&self.replicas[number].1, Some(failpoint))
+    }
+
     pub async fn serve(&self, number: usize) -> Replica {
         let mut process = Process::serve(&self.replicas[number].1);
         let (grpc, admin) = process.addresses().await;
