@@ -4,6 +4,7 @@
 //! - [`killed`]: kill -9 while a handler runs.
 //! - [`points`]: the process ends at every place between admission and response,
 //!   and in recovery itself. Needs `--features failpoints`.
+//! - `retention`: the process ends between the steps of deleting. Needs the same.
 //! - [`load`]: kill -9 at any moment under load, again and again.
 //!
 //! kill -9 does not lose the page cache: what is written and not synced is
@@ -15,6 +16,8 @@ mod killed;
 pub mod load;
 #[cfg(feature = "failpoints")]
 mod points;
+#[cfg(feature = "failpoints")]
+mod retention;
 pub mod world;
 
 /// Every failpoint by name, as the tests below use them.
@@ -42,6 +45,9 @@ const POINTS: &[&str] = &[
     "settled-not-counted",
     "counted-not-told",
     "taken-over-not-settled",
+    "checkpoint-written",
+    "anchored-not-deleted",
+    "some-segments-deleted",
     "sink-delivered",
     "sink-cursor-written",
 ];

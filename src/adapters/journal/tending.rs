@@ -81,6 +81,15 @@ impl Tending {
         self.due_in() == Duration::ZERO || many || self.is_checkpoint_due(head)
     }
 
+    /// Whether a segment has just been closed, and enough has come since the last
+    /// checkpoint to write one that a start may want later.
+    pub(super) fn is_due_between(&self, segments: &Segments) -> bool {
+        let enough = self.pace.checkpoint_records / 16;
+        let since = |head: Head| head.sequence.saturating_sub(self.checked);
+        segments.is_between_segments()
+            && segments.all_synced().is_some_and(|head| since(head) >= enough)
+    }
+
     fn is_checkpoint_due(&self, head: Head) -> bool {
         head.sequence.saturating_sub(self.checked) >= self.pace.checkpoint_records
     }

@@ -115,6 +115,7 @@ impl Writer {
             if self.pending.0 > 0 || self.failures > 0 || self.leaves_unsynced(sync) {
                 self.commit(sync);
             }
+            let is_due = is_due || self.tending.is_due_between(&self.segments);
             self.tend(is_due, woken);
             if woken == Woken::Closed {
                 return;

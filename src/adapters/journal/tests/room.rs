@@ -129,6 +129,27 @@ async fn checkpoints_are_written_in_their_time_and_cost_no_append_when_they_fail
 }
 
 #[tokio::test]
+async fn a_full_segment_leaves_a_checkpoint_that_stays() {
+    let mut bench = Bench::new();
+    bench.segment_bytes = 2_000;
+    bench.pace.tending.checkpoint_records = 32;
+    let journal = bench.open();
+    // Three records are a full segment.
+    for id in ["a", "b", "c", "d", "e", "f", "g"] {
+        append(&journal, id, Durability::Written).await.unwrap();
+    }
+    bench.faults.wait_for(|script| {
+        script.done.iter().filter(|done| **done == Operation::Checkpoint).count() == 2
+    });
+    journal.close(PATIENCE).unwrap();
+    let entries = fs::read_dir(bench.directory.path().join("checkpoints")).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, [3, 6, 7].map(|sequence| format!("{sequence:020}.json")));
+}
+
+#[tokio::test]
 async fn a_checkpoint_tells_of_synced_records_alone() {
     let mut bench = Bench::new();
     bench.pace.tending.checkpoint_records = 1;
