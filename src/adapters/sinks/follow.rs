@@ -25,6 +25,9 @@ use crate::ports::{AuditLog, AuditReader, Clock, Hold, Step};
 pub(super) const MAX_ITEMS: usize = 512;
 /// No more is read where another step of the journal might not fit.
 const STEP_ITEMS: usize = 64;
+/// How long after a delivery a sink gathers what comes before it makes the next: at
+/// thousands of events a second each of them would else be a request of its own.
+const GATHERING: Duration = Duration::from_millis(100);
 /// How long a sink that gets on leaves its file alone: what a crash may repeat.
 const CURSOR_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -64,6 +67,8 @@ struct Run {
     /// How many items the peer gets next.
     at_once: usize,
     back_off: BackOff,
+    /// Until when what comes is gathered, where there is room for it.
+    gather_until: Instant,
     /// When the cursor is to be written; `None`: the file says what it says.
     save_at: Option<Instant>,
 }
@@ -81,6 +86,7 @@ impl Follower {
             read: self.cursor.clone(),
             at_once: MAX_ITEMS,
             back_off: BackOff::default(),
+            gather_until: Instant::now(),
             save_at: None,
             follower: self,
         };
@@ -91,6 +97,7 @@ impl Follower {
 impl Run {
     async fn run(mut self) {
         while self.fill().await {
+            self.gather().await;
             while !self.waiting.is_empty() {
                 let Some(pause) = self.deliver().await else { continue };
                 if !self.pause(pause).await {
@@ -131,9 +138,21 @@ impl Run {
                 continue;
             }
             if !self.waiting.is_empty() {
-                self.fill_up().await;
                 return true;
             }
+        }
+    }
+
+    /// Takes what is there already, and where there is room for it what comes soon.
+    async fn gather(&mut self) {
+        self.fill_up().await;
+        let has_room = self.waiting.len() + STEP_ITEMS <= MAX_ITEMS;
+        if has_room && self.follower.finish.borrow().is_none() {
+            tokio::select! {
+                () = sleep_until(self.gather_until) => {}
+                _ = self.follower.finish.changed() => {}
+            }
+            self.fill_up().await;
         }
     }
 
@@ -206,6 +225,7 @@ impl Run {
                     return Some(self.back_off.next(None));
                 }
                 self.back_off.reset();
+                self.gather_until = Instant::now() + GATHERING;
                 self.save_if_due().await;
                 None
             }

@@ -278,6 +278,23 @@ async fn what_is_outside_its_closed_set_never_leaves_and_is_passed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_comes_one_by_one_is_gathered_and_the_first_of_it_is_not_kept_waiting() {
+    let scene = Scene::start(|_| Ok(Taken::default()));
+    let begun = Instant::now();
+    scene.log.add_records(1, 1);
+    scene.until("the first is taken", |scene| scene.status().sequence == 1).await;
+    assert!(Instant::now() - begun <= Duration::from_millis(100));
+    for sequence in 2..=1_000 {
+        scene.log.add_records(sequence, sequence);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    scene.until("all is taken", |scene| scene.status().sequence == 1_000).await;
+    let deliveries = scene.handed().len();
+    assert!((8..=14).contains(&deliveries), "{deliveries}");
+    assert_eq!(scene.handed().concat(), (1..=1_000).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_gap_is_handed_over_in_its_place_and_counted() {
     let scene = Scene::start(|_| Ok(Taken::default()));
     scene.log.add_records(1, 1);
