@@ -126,8 +126,8 @@ async fn a_fence_waits_for_what_is_on_its_way() {
     // A reservation of the first's that has not been committed.
     let (client, io) = tokio_postgres::connect(&shared.database.connection(), NoTls).await.unwrap();
     tokio::spawn(io);
-    let shares = format!("SELECT pg_advisory_xact_lock_shared({WORKING}, {})", first.epoch());
-    client.batch_execute(&format!("BEGIN; {shares}")).await.unwrap();
+    let on_its_way = format!("SELECT pg_advisory_xact_lock_shared({WORKING}, {})", first.epoch());
+    client.batch_execute(&format!("BEGIN; {on_its_way}")).await.unwrap();
     let opens = "INSERT INTO toolgate.calls SELECT '\\x02', gen_random_uuid(), running, owner, \
                  witness, confirmation_id, forget_at, record FROM toolgate.calls";
     client.batch_execute(opens).await.unwrap();
