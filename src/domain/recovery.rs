@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::audit::{CallName, Digest, Event, EventKind};
 use super::reason::{Effect, Outcome, Reason};
@@ -97,8 +97,13 @@ pub fn settle(
             continue;
         }
         let standing = Standing::of(event, record);
-        // Of an earlier life of the call's id, which the ledger has forgotten.
         if event.time < record.started.time && standing == Standing::Its {
+            // Of an earlier life of the call's id, which the ledger has forgotten:
+            // only after the time for which it keeps one. Or the clock went back
+            // under the call, which may then have had its effect.
+            if !is_forgotten(event, record) {
+                effect = effect.and(at_worst(record));
+            }
             continue;
         }
         if standing != Standing::Unreserved {
@@ -158,6 +163,13 @@ impl Standing {
             Self::Unreserved
         }
     }
+}
+
+/// Whether an event is of a call that ended so long before the record began that
+/// the ledger need not know of it any more.
+fn is_forgotten(event: &Event, record: &Record) -> bool {
+    let kept = SignedDuration::try_from(record.kept).unwrap_or(SignedDuration::MAX);
+    record.started.time.duration_since(event.time) > kept
 }
 
 const fn lost(effect: Effect, at: Timestamp) -> Ended {

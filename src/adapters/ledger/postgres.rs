@@ -65,6 +65,16 @@ pub struct PostgresLedger {
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Makes the pool's connections before calls wait for them: each costs a login.
+async fn warm(shared: Arc<Shared>, connections: usize) {
+    let all = (0..connections).map(|_| shared.session());
+    tokio::select! {
+        () = shared.stop.cancelled() => {}
+        // What fails now is told by who needs it.
+        _ = futures_util::future::join_all(all) => {}
+    }
+}
+
 impl PostgresLedger {
     fn new(
         connector: Arc<Connector>,
@@ -109,6 +119,7 @@ impl PostgresLedger {
             look: Notify::new(),
             stop: CancellationToken::new(),
         });
+        tokio::spawn(warm(Arc::clone(&shared), options.connections));
         let keeper = tokio::spawn(keeper::keep(Arc::clone(&shared)));
         Ok(Self { shared, keeper: Mutex::new(Some(keeper)) })
     }

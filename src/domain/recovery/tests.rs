@@ -165,8 +165,16 @@ fn an_earlier_life_of_a_call_id_tells_nothing() {
         Arc::new(event)
     };
     let started = record.started.time;
-    let before = started - jiff::SignedDuration::from_secs(1);
-    assert_eq!(settle(&record, &[], &[event(before)], NOW).0.reason, Reason::ProcessLost);
+    let before = |seconds| started - jiff::SignedDuration::from_secs(seconds);
+    let end = |seconds| {
+        let ended = settle(&record, &[], &[event(before(seconds))], NOW).0;
+        (ended.reason, ended.effect)
+    };
+    let kept = 24 * 60 * 60;
+    assert_eq!(end(kept + 1), (Reason::ProcessLost, Effect::None), "it was forgotten");
+    // It could not be forgotten so soon: the clock went back under the call.
+    assert_eq!(end(kept), (Reason::ProcessLost, Effect::Unknown));
+    assert_eq!(end(1), (Reason::ProcessLost, Effect::Unknown));
     assert_eq!(settle(&record, &[], &[event(started)], NOW).0.reason, Reason::Ok);
 }
 

@@ -20,7 +20,30 @@ async fn a_thousand_redeems_of_one_ticket_on_three_processes_make_one_call() {
     let Some(server) = postgres::server() else { return };
     let stage = Stage::new(server, server.port, 3).await;
     let replicas = stage.serve_all().await;
-    let call = replicas[0].client.confirmed("c1", "write").await.unwrap();
+    // Where the commit of the one that was first comes too late for it, nobody's
+    // runs: so slow a machine is not always.
+    for call in ["c1", "c2", "c3"] {
+        if redeem_at_once(&stage, &replicas, call).await {
+            break;
+        }
+    }
+    assert_eq!(stage.effects.len(), 1);
+    join_all(replicas.into_iter().map(Replica::stop)).await;
+
+    // One of all those pairs tells of a call, whoever was asked.
+    let events: Vec<_> = (0..3).map(|number| journal::events(stage.directory(number))).collect();
+    for events in &events {
+        drop(journal::endings_of(events));
+    }
+    let is_ok =
+        |event: &&Event| matches!(event.kind, EventKind::Completed { reason: Ended::Ok, .. });
+    assert_eq!(events.iter().flatten().filter(is_ok).count(), 1);
+    stage.check_effects("at the end");
+}
+
+/// Redeems one ticket a thousand times at once; whether somebody's call ran.
+async fn redeem_at_once(stage: &Stage<'_>, replicas: &[Replica], id: &str) -> bool {
+    let call = replicas[0].client.confirmed(id, "write").await.unwrap();
     let redeem = |number: usize| replicas[number % 3].reason(&call);
     let mut told = join_all((0..REDEEMS).map(redeem)).await;
     println!("{REDEEMS} redeems at once, {} calls: {:?}", stage.effects.len(), counts(&told));
@@ -48,23 +71,12 @@ async fn a_thousand_redeems_of_one_ticket_on_three_processes_make_one_call() {
     let mut counts = counts(&told);
     println!("at the end: {counts:?}");
     if counts.remove("CONFIRMATION_CONSUMED").is_some() {
-        // The commit of the one that was first came too late for it: then nobody's runs.
         assert_eq!((stage.effects.len(), counts.len()), (0, 0), "{counts:?}");
-    } else {
-        assert_eq!((stage.effects.len(), counts.remove("OK")), (1, Some(1)), "{counts:?}");
-        assert_eq!(counts.into_keys().collect::<Vec<_>>(), ["CALL_REPLAYED"]);
+        return false;
     }
-    join_all(replicas.into_iter().map(Replica::stop)).await;
-
-    // One of all those pairs tells of a call, whoever was asked.
-    let events: Vec<_> = (0..3).map(|number| journal::events(stage.directory(number))).collect();
-    for events in &events {
-        drop(journal::endings_of(events));
-    }
-    let is_ok =
-        |event: &&Event| matches!(event.kind, EventKind::Completed { reason: Ended::Ok, .. });
-    assert_eq!(events.iter().flatten().filter(is_ok).count(), stage.effects.len());
-    stage.check_effects("at the end");
+    assert_eq!((stage.effects.len(), counts.remove("OK")), (1, Some(1)), "{counts:?}");
+    assert_eq!(counts.into_keys().collect::<Vec<_>>(), ["CALL_REPLAYED"]);
+    true
 }
 
 fn counts(told: &[String]) -> BTreeMap<&str, usize> {
