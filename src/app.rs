@@ -97,7 +97,12 @@ pub enum StartError {
     /// The ledger cannot be opened.
     Ledger(OpenError),
     /// The ledger's database cannot be used.
-    Postgres(PostgresError),
+    Postgres {
+        /// Which, and where.
+        database: String,
+        /// Why.
+        source: PostgresError,
+    },
     /// The calls that a killed process left running cannot be settled.
     LedgerRecovery,
     /// The ledger is older than the journal beside it.
@@ -250,15 +255,6 @@ impl Running {
     #[must_use]
     pub const fn reloader(&self) -> &Reloader {
         &self.reloader
-    }
-
-    /// Returns if nothing but a restart helps any more: another gate has taken
-    /// over what this one answered for.
-    pub async fn lost(&self) {
-        match &self.ledger {
-            Some(ledger) => ledger.lost().await,
-            None => std::future::pending().await,
-        }
     }
 
     /// Drains: readiness off and new calls refused, running ones finish within
@@ -457,7 +453,9 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ledger(_) => f.write_str("the ledger cannot be opened"),
-            Self::Postgres(_) => f.write_str("the ledger's database cannot be used"),
+            Self::Postgres { database, .. } => {
+                write!(f, "the ledger's database {database} cannot be used")
+            }
             Self::LedgerRecovery => f.write_str(
                 "the calls that a killed process left running cannot be settled in the ledger; look at the data directory's disk",
             ),
@@ -465,7 +463,7 @@ impl fmt::Display for StartError {
                 "the ledger is older than the journal beside it: it has forgotten tickets that were spent since, and must not be used; if it was restored from a copy, run toolgate ledger new-identity, which ends every ticket that is out",
             ),
             Self::LedgerLeftOut => f.write_str(
-                "the data directory has a ledger, and the configuration does not use it: calls that a killed process left running could not be told; put the ledger and confirmation sections back, or move the directory ledger/ aside for good",
+                "the data directory has an embedded ledger, and the configuration does not use it: calls that a killed process left running could not be told; put ledger: {kind: embedded} and the confirmation section back, or move the directory ledger/ aside for good",
             ),
             Self::Keys(_) => f.write_str("the confirmation keys cannot be used"),
             Self::Journal(_) => f.write_str("the journal cannot be opened"),
@@ -484,7 +482,7 @@ impl std::error::Error for StartError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Ledger(error) => Some(error),
-            Self::Postgres(error) => Some(error),
+            Self::Postgres { source, .. } => Some(source),
             Self::Keys(error) => Some(error),
             Self::Journal(error) => Some(error),
             Self::Sinks(error) => Some(error),

@@ -7,6 +7,6 @@ mod stored;
 
 pub use embedded::{EmbeddedLedger, EmbeddedOptions, OpenError, StoreFault};
 pub use postgres::{
-    ConnectFault, Migrated, PostgresError, PostgresLedger, PostgresOptions, PostgresStore,
+    ConnectFault, Lost, Migrated, PostgresError, PostgresLedger, PostgresOptions, PostgresStore,
     PostgresTls, script,
 };

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::StartError;
-use crate::adapters::ledger::{EmbeddedLedger, EmbeddedOptions, PostgresLedger, PostgresStore};
+use super::{Running, StartError};
+use crate::adapters::ledger::{
+    EmbeddedLedger, EmbeddedOptions, Lost, PostgresError, PostgresLedger, PostgresStore,
+};
 use crate::config::LedgerConfig;
 use crate::domain::generation::{Generation, LedgerFound};
 use crate::domain::record::{CallKey, Record};
@@ -15,7 +17,7 @@ use crate::ports::Ledger;
 /// A ledger that nobody has started on.
 pub(super) enum Unstarted {
     Embedded(Arc<EmbeddedLedger>),
-    Postgres(Box<PostgresStore>),
+    Postgres(Box<PostgresStore>, String),
 }
 
 /// A ledger that this process answers for.
@@ -48,16 +50,24 @@ impl Unstarted {
                 Ok(Self::Embedded(Arc::new(ledger)))
             }
             LedgerConfig::Postgres(options) => {
-                let store = PostgresStore::open(options).await.map_err(StartError::Postgres)?;
-                Ok(Self::Postgres(Box::new(store)))
+                let database = options.to_string();
+                let store = PostgresStore::open(options).await.map_err(unusable(&database))?;
+                Ok(Self::Postgres(Box::new(store), database))
             }
         }
     }
 
-    pub(super) fn found(&self) -> &LedgerFound {
+    /// What earlier starts have left, as this journal is to be held against.
+    pub(super) async fn found(
+        &self,
+        journal_id: &str,
+        beside: Option<&Generation>,
+    ) -> Result<LedgerFound, StartError> {
         match self {
-            Self::Embedded(ledger) => ledger.found(),
-            Self::Postgres(store) => store.found(),
+            Self::Embedded(ledger) => Ok(ledger.found().clone()),
+            Self::Postgres(store, database) => {
+                store.found_by(journal_id, beside).await.map_err(unusable(database))
+            }
         }
     }
 
@@ -67,7 +77,7 @@ impl Unstarted {
             Self::Embedded(ledger) => {
                 ledger.running().await.map_err(|_| StartError::LedgerRecovery)
             }
-            Self::Postgres(store) => store.running().await.map_err(StartError::Postgres),
+            Self::Postgres(store, database) => store.running().await.map_err(unusable(database)),
         }
     }
 
@@ -88,8 +98,8 @@ impl Unstarted {
                 let unsettled = unsettled.collect();
                 Ok((Started::Embedded(ledger), unsettled))
             }
-            Self::Postgres(store) => {
-                let ledger = store.start(journal_id).await.map_err(StartError::Postgres)?;
+            Self::Postgres(store, database) => {
+                let ledger = store.start(journal_id).await.map_err(unusable(&database))?;
                 let running =
                     ledger.inherited(beside).await.map_err(|_| StartError::LedgerRecovery)?;
                 let unsettled = running.into_iter().map(|(key, record, is_of_this_journal)| {
@@ -100,6 +110,11 @@ impl Unstarted {
             }
         }
     }
+}
+
+fn unusable(database: &str) -> impl FnOnce(PostgresError) -> StartError {
+    let database = database.to_owned();
+    |source| StartError::Postgres { database, source }
 }
 
 impl Started {
@@ -123,11 +138,17 @@ impl Started {
     }
 
     /// Returns if the ledger is of no more use to this process; never, mostly.
-    pub(super) async fn lost(&self) {
+    pub(super) async fn lost(&self) -> Lost {
         match self {
             Self::Embedded(_) => std::future::pending().await,
-            Self::Postgres(ledger) => ledger.fenced().await,
+            Self::Postgres(ledger) => ledger.lost().await,
         }
+    }
+
+    /// What the journal is to remember of a ledger that went back: no start of it is
+    /// as new as the journal, until an operator has given it a new identity.
+    pub(super) fn older_than_its_journal(&self) -> Generation {
+        Generation { ledger_id: self.port().id(), number: u64::MAX }
     }
 
     /// Says goodbye to a database. A file is closed once nobody has it any more.
@@ -136,5 +157,20 @@ impl Started {
             Self::Embedded(_) => {}
             Self::Postgres(ledger) => ledger.close().await,
         }
+    }
+}
+
+impl Running {
+    /// Returns if nothing but a restart helps any more, and why. A ledger that went
+    /// back is remembered: the next start refuses it.
+    pub async fn lost(&self) -> Lost {
+        let Some(ledger) = &self.ledger else { return std::future::pending().await };
+        let lost = ledger.lost().await;
+        if lost == Lost::WentBack
+            && let Err(error) = self.journal.set_beside(&ledger.older_than_its_journal())
+        {
+            tracing::error!(fault = %error, "that the ledger went back could not be remembered");
+        }
+        lost
     }
 }

@@ -55,9 +55,10 @@ pub(super) async fn open_and_recover(
         beside: recovered.beside.clone(),
         newest_recorded: recovered.newest_recorded,
     };
-    let witnesses = generation::compare(ledger.found(), &found);
+    let ledger_found = ledger.found(journal.id(), recovered.beside.as_ref()).await?;
+    let witnesses = generation::compare(&ledger_found, &found);
     let witnesses = witnesses.map_err(|LedgerOld| StartError::LedgerOld)?;
-    let is_shared = ledger.found().is_shared;
+    let is_shared = ledger_found.is_shared;
     let (ledger, unsettled) = ledger.start(journal.id(), recovered.beside.as_ref()).await?;
     let port = ledger.port();
     failpoint!("pairs-not-closed", if !recovered.open.is_empty());

@@ -180,6 +180,5 @@ async fn open(
 }
 
 fn told(options: &PostgresOptions, fault: &dyn std::fmt::Display) -> Failure {
-    let PostgresOptions { host, port, database, .. } = options;
-    Failure::new(format!("the database {database} at {host}, port {port}: {fault}"))
+    Failure::new(format!("the database {options}: {fault}"))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::{Failure, runtime};
+use crate::adapters::ledger::Lost;
 use crate::app::Running;
 use crate::config;
 use crate::domain::audit::ReloadTrigger;
@@ -59,17 +60,22 @@ impl Serve {
                 }
             });
             let signal = tokio::select! {
-                signal = first_of(&mut terminate, &mut interrupt) => Some(signal),
-                () = running.lost() => None,
+                signal = first_of(&mut terminate, &mut interrupt) => Ok(signal),
+                lost = running.lost() => Err(lost),
             };
             reloads.abort();
-            tracing::info!(signal, "draining");
+            tracing::info!(signal = signal.ok(), "draining");
             running.stop().await;
             tracing::info!("stopped");
             match signal {
-                Some(_) => Ok(true),
-                None => Err(Failure::new(
-                    "another gate has taken over, or the database was restored: start again",
+                Ok(_) => Ok(true),
+                Err(Lost::TakenOver) => Err(Failure::new(
+                    "another gate has taken over what this one was running: start it again",
+                )),
+                Err(Lost::WentBack) => Err(Failure::new(
+                    "the ledger's database lacks what it has acknowledged, as after a restore or a \
+                     fail-over to a standby that lags: spent tickets may be good again. Stop all \
+                     gates, run toolgate ledger new-identity, and start them",
                 )),
             }
         });

@@ -169,7 +169,7 @@ impl Held {
     pub(super) async fn settle(&self, id: Uuid, key: CallKey, settlement: Settlement) {
         let settle = self.ledger.settle(id, key, settlement);
         if self.wait(LedgerOperation::Settle, settle).await.is_err() {
-            tracing::error!("a call could not be settled; the next start settles it");
+            tracing::error!("a call could not be settled yet");
         }
     }
 

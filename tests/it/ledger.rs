@@ -9,6 +9,7 @@ mod records;
 mod reopened;
 mod tickets;
 mod time;
+mod went_back;
 
 use std::sync::Arc;
 

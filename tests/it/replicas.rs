@@ -4,6 +4,7 @@
 //! - [`network`]: the database stops, is killed, cut off or slow while a call is
 //!   reserved or settled.
 //! - [`takeover`]: one dies and does not come back.
+//! - [`went_back`]: the database lacks what it has acknowledged.
 //! - [`load`]: kill -9 of any of them at any moment under load.
 
 mod load;
@@ -11,3 +12,4 @@ mod network;
 mod redeem;
 mod stage;
 mod takeover;
+mod went_back;

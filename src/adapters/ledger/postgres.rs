@@ -17,6 +17,7 @@ mod session;
 mod shared;
 mod statements;
 mod store;
+mod work;
 
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,6 +41,7 @@ use self::owed::{Debt, Owed};
 use self::owner::{Identity, Owner};
 use self::session::Session;
 use self::shared::{Shared, Standing};
+use self::work::Work;
 use crate::adapters::ledger::stored::forget_at;
 use crate::domain::generation::Generation;
 use crate::domain::record::{CallKey, Claim, Record, TicketUse};
@@ -65,6 +67,16 @@ pub struct PostgresLedger {
     keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// Why a start is of no more use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// A successor has taken over what it was running. A restart goes on.
+    TakenOver,
+    /// The database was restored, or failed over to a standby that lacks what it
+    /// has acknowledged: spent tickets may be good again.
+    WentBack,
+}
+
 /// Makes the pool's connections before calls wait for them: each costs a login.
 async fn warm(shared: Arc<Shared>, connections: usize) {
     let all = (0..connections).map(|_| shared.session());
@@ -84,12 +96,14 @@ impl PostgresLedger {
         mark: Option<Timestamp>,
     ) -> Result<Self, PostgresError> {
         let beats = Arc::new(AtomicI64::new(0));
+        let work = Arc::new(Work::default());
         let id = Identity::new(owner.ledger_id);
         let manager = Manager {
             connector: Arc::clone(&connector),
             owner,
             id: id.clone(),
             beats: Arc::clone(&beats),
+            work: Arc::clone(&work),
         };
         let timeouts = Timeouts {
             wait: Some(WAIT_TIME),
@@ -110,6 +124,7 @@ impl PostgresLedger {
             journal_id,
             journal_knows: AtomicI32::new(0),
             beats,
+            work,
             clock: Mutex::new(Watermark::new(mark, options.skew)),
             skew: options.skew,
             takeover_after: options.takeover_after,
@@ -130,12 +145,16 @@ impl PostgresLedger {
         u64::try_from(self.shared.owner.epoch).unwrap_or_default()
     }
 
-    /// Returns once this start changes nothing any more: a successor has taken
-    /// over, or the database was restored. Only a restart helps.
-    pub async fn fenced(&self) {
+    /// Returns once this start changes nothing any more, and says why.
+    pub async fn lost(&self) -> Lost {
         let mut standing = self.shared.standing.subscribe();
+        let is_final =
+            |standing: &Standing| matches!(standing, Standing::Fenced | Standing::WentBack);
         // The sender lives as long as this does.
-        let _ = standing.wait_for(|standing| *standing == Standing::Fenced).await;
+        match standing.wait_for(is_final).await.as_deref() {
+            Ok(Standing::WentBack) => Lost::WentBack,
+            _ => Lost::TakenOver,
+        }
     }
 
     /// The running calls that this start has inherited, and whether the journal is
@@ -232,7 +251,7 @@ impl Ledger for PostgresLedger {
     async fn revoke(&self, revocation: Revocation) -> Result<Revoked, LedgerFault> {
         let skew = self.shared.skew;
         let revoke =
-            move |_, session: Session| async move { session.revoke(revocation, skew).await };
+            move |_, mut session: Session| async move { session.revoke(revocation, skew).await };
         self.shared.run(revoke).await
     }
 

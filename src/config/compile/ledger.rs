@@ -124,7 +124,11 @@ impl Compiler<'_> {
                 format!("/ledger/postgres/{field}"),
                 Code::SecretRefused,
                 fault.to_string(),
-                "give the gate's user alone a readable file of this kind",
+                if field == "password_file" {
+                    "write the role's password into its first line, and chmod 0600 it"
+                } else {
+                    "write PEM: certificates in ca and certificate, and in key the private key to the first of these"
+                },
             );
         }
         Some(options)

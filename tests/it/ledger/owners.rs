@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio_postgres::NoTls;
-use toolgate::adapters::ledger::{PostgresLedger, PostgresOptions, PostgresStore, PostgresTls};
+use toolgate::adapters::ledger::{
+    Lost, PostgresLedger, PostgresOptions, PostgresStore, PostgresTls,
+};
+use toolgate::domain::generation::Generation;
 use toolgate::domain::reason::{Effect, Reason};
 use toolgate::domain::record::{Claim, State, TicketShown, TicketUse};
 use toolgate::domain::watermark::{ClockState, Reading};
@@ -24,14 +27,14 @@ use crate::support::running::until;
 const WORKING: i32 = 0x7467_7700;
 
 /// A database with a ledger.
-struct Shared<'a> {
-    database: Database<'a>,
+pub(super) struct Shared<'a> {
+    pub(super) database: Database<'a>,
     directory: TempDir,
-    options: PostgresOptions,
+    pub(super) options: PostgresOptions,
 }
 
 impl<'a> Shared<'a> {
-    async fn on(server: &'a Server) -> Self {
+    pub(super) async fn on(server: &'a Server) -> Self {
         let database = server.database();
         let directory = tempfile::tempdir().unwrap();
         let options = PostgresOptions {
@@ -43,12 +46,12 @@ impl<'a> Shared<'a> {
         Self { database, directory, options }
     }
 
-    async fn start(&self, journal: u128) -> PostgresLedger {
+    pub(super) async fn start(&self, journal: u128) -> PostgresLedger {
         start(&self.options, journal).await
     }
 
     /// The same database behind a network that fails on demand.
-    async fn behind_a_proxy(&self) -> (Proxy, PostgresOptions) {
+    pub(super) async fn behind_a_proxy(&self) -> (Proxy, PostgresOptions) {
         let server: SocketAddr =
             format!("127.0.0.1:{}", self.database.server.port).parse().unwrap();
         let proxy = Proxy::start(server).await;
@@ -61,22 +64,25 @@ impl<'a> Shared<'a> {
     }
 }
 
-async fn start(options: &PostgresOptions, journal: u128) -> PostgresLedger {
+pub(super) async fn start(options: &PostgresOptions, journal: u128) -> PostgresLedger {
     let store = PostgresStore::open(options).await.unwrap();
     store.start(&Uuid::from_u128(journal).to_string()).await.unwrap()
 }
 
 /// A ticket that is valid now.
-fn ticket(number: u128) -> TicketShown {
+pub(super) fn ticket(number: u128) -> TicketShown {
     let expires_at = jiff::Timestamp::now() + jiff::SignedDuration::from_mins(5);
     TicketShown::Verified { confirmation_id: Uuid::from_u128(number), expires_at }
 }
 
-fn now() -> Reading {
+pub(super) fn now() -> Reading {
     Reading { now: jiff::Timestamp::now(), monotonic: Duration::ZERO }
 }
 
-async fn reserve(ledger: &PostgresLedger, claim: Claim) -> Result<Reservation, ReserveFault> {
+pub(super) async fn reserve(
+    ledger: &PostgresLedger,
+    claim: Claim,
+) -> Result<Reservation, ReserveFault> {
     Ok(ledger.reserve(vec![claim], now()).await?.remove(0))
 }
 
@@ -106,7 +112,8 @@ async fn who_has_the_journal_fences_the_starts_before() {
     first.release(vec![held.clone()]).await.unwrap();
     let refused = reserve(&first, claim("call-3", ticket(3))).await;
     assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
-    tokio::time::timeout(Duration::from_secs(30), first.fenced()).await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(30), first.lost()).await;
+    assert_eq!(lost, Ok(Lost::TakenOver));
     assert!(!first.is_ready());
     assert_eq!(second.running().await.unwrap().len(), 1);
     second.settle(held.id, held.key, end()).await.unwrap();
@@ -182,8 +189,7 @@ async fn a_journal_is_a_witness_of_its_own_starts() {
     let shared = Shared::on(server).await;
     let first = shared.start(1).await;
     reserve(&first, claim("call-1", ticket(1))).await.unwrap();
-    let beside =
-        |number| toolgate::domain::generation::Generation { ledger_id: first.id(), number };
+    let beside = |number| Generation { ledger_id: first.id(), number };
     for (knows, wanted) in
         [(Some(first.epoch()), true), (Some(first.epoch() - 1), false), (None, false)]
     {
@@ -213,7 +219,9 @@ async fn a_gate_that_lives_is_not_taken_over_whatever_the_time() {
     until("the session is gone", async || !is_locked(&shared.database, first.epoch())).await;
     assert_eq!(second.take_over().await, Ok(Vec::new()));
     assert_eq!(first.running().await, Err(LedgerFault::Failed));
-    // Both.
+    // Both. No journal here has seen it, however new that is.
+    let newest = Generation { ledger_id: second.id(), number: 99 };
+    second.inherited(Some(&newest)).await.unwrap();
     shared.database.sql("UPDATE toolgate.owners SET seen_us = 0");
     let taken = second.take_over().await.unwrap();
     assert_eq!(taken.len(), 1);
@@ -225,10 +233,10 @@ async fn a_gate_that_lives_is_not_taken_over_whatever_the_time() {
     assert_eq!(second.take_over().await, Ok(Vec::new()));
     // The first comes back, and is told.
     proxy.pass();
-    tokio::time::timeout(Duration::from_secs(30), first.fenced()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(30), first.lost()).await.unwrap();
 }
 
-fn is_locked(database: &Database<'_>, epoch: u64) -> bool {
+pub(super) fn is_locked(database: &Database<'_>, epoch: u64) -> bool {
     let count = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = ";
     database.sql(&format!("{count} {epoch} AND classid = 1952932096 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())")) == "1"
 }
@@ -315,47 +323,6 @@ async fn a_reservation_that_nobody_takes_is_given_back() {
     }
     let calls = || shared.database.sql("SELECT count(*) FROM toolgate.calls WHERE running");
     until("given back", async || calls() == "0").await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_that_went_back_is_found() {
-    let Some(server) = postgres::server() else { return };
-    let shared = Shared::on(server).await;
-    let ledger = shared.start(1).await;
-    let beats =
-        || -> i64 { shared.database.sql("SELECT beats FROM toolgate.owners").parse().unwrap() };
-    until("signs of life", async || beats() > 3).await;
-    shared.database.sql("UPDATE toolgate.owners SET beats = beats - 3");
-    tokio::time::timeout(Duration::from_secs(30), ledger.fenced()).await.unwrap();
-    let refused = reserve(&ledger, claim("call-1", ticket(1))).await;
-    assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
-}
-
-/// A connection to a database that lacks what is known to be there is not used.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_connection_finds_it_before_the_next_sign_of_life() {
-    let Some(server) = postgres::server() else { return };
-    let shared = Shared::on(server).await;
-    let seldom =
-        PostgresOptions { takeover_after: Duration::from_secs(30), ..shared.options.clone() };
-    let ledger = start(&seldom, 1).await;
-    let beats = || shared.database.sql("SELECT beats FROM toolgate.owners");
-    until("a sign of life", async || beats() == "1").await;
-    // Told to whoever gave it only after it is there.
-    until("it holds its lock", async || is_locked(&shared.database, ledger.epoch())).await;
-    shared.database.sql("UPDATE toolgate.owners SET beats = -1");
-    // All connections but the one that gives signs of life.
-    shared.database.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-          WHERE datname = current_database() AND pid <> pg_backend_pid()
-            AND pid NOT IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')",
-    );
-    // The first may still take one that was ended.
-    for _ in 0..3 {
-        let refused = reserve(&ledger, claim("call-1", ticket(1))).await;
-        assert_eq!(refused, Err(ReserveFault::Ledger(LedgerFault::Failed)));
-    }
-    assert_eq!(shared.database.sql("SELECT count(*) FROM toolgate.tickets"), "0");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -25,8 +25,7 @@ use crate::support::running::{
 /// What outlives the gates.
 pub struct Stage<'a> {
     pub effects: Effects,
-    /// Dropped with the stage.
-    _database: Database<'a>,
+    pub database: Database<'a>,
     replicas: Vec<(TempDir, PathBuf)>,
     _stop: DropGuard,
 }
@@ -49,7 +48,11 @@ impl<'a> Stage<'a> {
         let config = replicas[0].1.to_str().unwrap();
         let (code, _, log) = run_text(["ledger", "migrate", "--config", config]);
         assert_eq!(code, Some(0), "{log}");
-        Self { effects, _database: database, replicas, _stop: stop }
+        Self { effects, database, replicas, _stop: stop }
+    }
+
+    pub fn config(&self, number: usize) -> &Path {
+        &self.replicas[number].1
     }
 
     pub fn directory(&self, number: usize) -> &Path {

@@ -1,6 +1,6 @@
 //! Connections: how one is made, and what must hold of the server at its other end.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -21,6 +21,7 @@ use super::error::{ConnectFault, Fault};
 use super::migrate::Form;
 use super::owner::{Identity, Owner};
 use super::statements::Statements;
+use super::work::{Slot, Work};
 
 /// How a database is reached.
 #[derive(Debug, Clone)]
@@ -83,6 +84,7 @@ pub(super) struct Connection {
 pub(super) struct Working {
     pub(super) connection: Connection,
     pub(super) statements: Statements,
+    pub(super) slot: Slot,
 }
 
 /// Makes connections for operations, each of which has seen the present owner.
@@ -92,9 +94,16 @@ pub(super) struct Manager {
     pub(super) id: Identity,
     /// The sign of life that the database is known to have.
     pub(super) beats: Arc<AtomicI64>,
+    pub(super) work: Arc<Work>,
 }
 
 pub(super) type Pool = managed::Pool<Manager>;
+
+impl fmt::Display for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}, port {}", self.database, self.host, self.port)
+    }
+}
 
 impl PostgresOptions {
     /// Judges the files that a connection reads.
@@ -173,13 +182,19 @@ impl Connector {
         let judged = async {
             let client = &connection.client;
             let row = client.query_one(DURABILITY, &[]).await?;
-            let settings: [String; 2] = [row.try_get(0)?, row.try_get(1)?];
+            let settings: [String; 3] = [row.try_get(0)?, row.try_get(1)?, row.try_get(3)?];
             if settings[0] == "off" {
                 return Err(ConnectFault::NotDurable("fsync"));
             }
             if settings[1] == "off" {
                 return Err(ConnectFault::NotDurable("synchronous_commit"));
             }
+            if settings[1] == "local" && !settings[2].trim().is_empty() {
+                return Err(ConnectFault::NotReplicated);
+            }
+            // What was judged holds for this session, whatever is set later.
+            let keep = "SELECT set_config('synchronous_commit', $1, false)";
+            client.execute(keep, &[&settings[1]]).await?;
             if row.try_get::<_, bool>(2)? {
                 return Err(ConnectFault::Standby);
             }
@@ -226,8 +241,9 @@ impl Manager {
         // A database that was put back to an earlier state has forgotten what was spent.
         let owner = self.id.of(self.owner);
         owner.check(&connection.client, self.beats.load(Ordering::SeqCst)).await?;
+        self.work.check(&connection.client, owner.epoch).await?;
         let statements = Statements::prepare(&connection.client).await?;
-        Ok(Working { connection, statements })
+        Ok(Working { connection, statements, slot: self.work.slot() })
     }
 }
 
@@ -298,7 +314,7 @@ fn session() -> String {
 }
 
 const DURABILITY: &str = "SELECT current_setting('fsync'), current_setting('synchronous_commit'), \
-                          pg_is_in_recovery()";
+                          pg_is_in_recovery(), current_setting('synchronous_standby_names')";
 
 fn spawn<S, T>(io: tokio_postgres::Connection<S, T>) -> JoinHandle<()>
 where

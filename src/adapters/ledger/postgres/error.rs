@@ -23,6 +23,8 @@ pub enum ConnectFault {
     Late,
     /// A setting of the server by which committed transactions can be lost.
     NotDurable(&'static str),
+    /// The role's commits do not wait for the standbys that the server names.
+    NotReplicated,
     /// The server takes no writes: it is a standby.
     Standby,
     /// The database does not have the form that this version needs.
@@ -47,8 +49,10 @@ pub(super) enum Fault {
     Database(DatabaseFault),
     /// It took too long.
     Late,
-    /// A successor has taken over, or the database is another one by now.
+    /// A successor has taken over.
     Fenced,
+    /// The database lacks what it has acknowledged.
+    WentBack,
     /// What is stored is not what was written. Names a field, never a value.
     Content(&'static str),
 }
@@ -79,7 +83,11 @@ impl From<tokio_postgres::Error> for DatabaseFault {
             {
                 text = format!("{text}: {source}");
             }
-            text
+            if text.contains("does not allow writes") {
+                "the server is a standby; name the primary".to_owned()
+            } else {
+                text
+            }
         };
         Self { code, text }
     }
@@ -126,7 +134,7 @@ impl From<Fault> for PostgresError {
         match fault {
             Fault::Connect(fault) => Self::Connect(fault),
             Fault::Database(fault) => Self::Database(fault),
-            Fault::Late | Fault::Fenced => Self::Connect(ConnectFault::Late),
+            Fault::Late | Fault::Fenced | Fault::WentBack => Self::Connect(ConnectFault::Late),
             Fault::Content(field) => Self::Content(field),
         }
     }
@@ -156,7 +164,7 @@ impl fmt::Display for DatabaseFault {
 fn meaning(code: &str) -> &'static str {
     let is = |state: &SqlState| state.code() == code;
     if is(&SqlState::INVALID_PASSWORD) || is(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION) {
-        "it does not know the role or its password: look at user, password_file and pg_hba.conf"
+        "it does not know the role, or was shown the wrong secret; look at user, password_file and pg_hba.conf"
     } else if is(&SqlState::INVALID_CATALOG_NAME) {
         "there is no such database"
     } else if is(&SqlState::INSUFFICIENT_PRIVILEGE) {
@@ -165,6 +173,9 @@ fn meaning(code: &str) -> &'static str {
         "it has no connection left: max_connections is less than what all gates take together"
     } else if is(&SqlState::QUERY_CANCELED) || is(&SqlState::LOCK_NOT_AVAILABLE) {
         "it took too long"
+    } else if is(&SqlState::DUPLICATE_SCHEMA) {
+        "the schema toolgate is there, and holds no ledger; run toolgate ledger migrate as its \
+         owner, or have it dropped"
     } else if is(&SqlState::DISK_FULL) {
         "its disk is full"
     } else if is(&SqlState::ADMIN_SHUTDOWN) || is(&SqlState::CANNOT_CONNECT_NOW) {
@@ -187,6 +198,10 @@ impl fmt::Display for ConnectFault {
                 f,
                 "{setting} is off: a crash of the server could lose tickets that were spent; set \
                  {setting} = on, for this role at least"
+            ),
+            Self::NotReplicated => f.write_str(
+                "synchronous_commit is local, and synchronous_standby_names is set: a fail-over \
+                 could lose tickets that were spent; set synchronous_commit = on for this role",
             ),
             Self::Standby => f.write_str("the server is a standby; name the primary"),
             Self::Form(FormFault::None) => f.write_str(
@@ -212,9 +227,8 @@ impl fmt::Display for Fault {
             Self::Connect(fault) => fault.fmt(f),
             Self::Database(fault) => fault.fmt(f),
             Self::Late => f.write_str("the database did not answer in time"),
-            Self::Fenced => {
-                f.write_str("another gate has taken over, or the database was restored")
-            }
+            Self::Fenced => f.write_str("another gate has taken over"),
+            Self::WentBack => f.write_str("the database lacks what it has acknowledged"),
             Self::Content(field) => write!(f, "the stored {field} cannot be read"),
         }
     }

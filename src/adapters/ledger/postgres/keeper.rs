@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::time::{sleep, timeout};
 
 use super::OPERATION_TIME;
@@ -18,28 +19,30 @@ use super::statements::WORKING;
 use crate::domain::record::{CallKey, Record};
 use crate::ports::LedgerFault;
 
-/// The pauses between attempts to get back.
+/// The first pause between attempts to get back. The later ones are no longer than
+/// those between signs of life, so that all are back before anybody takes over.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const MOST_PAUSE: Duration = Duration::from_secs(5);
 /// The pauses between signs of life.
 const LEAST_BEAT: Duration = Duration::from_millis(100);
 const MOST_BEAT: Duration = Duration::from_secs(5);
 
 /// Keeps until it is told to stop, or a successor has taken over.
 pub(super) async fn keep(shared: Arc<Shared>) {
-    let mut pause = FIRST_PAUSE;
+    let most_pause = interval(shared.takeover_after);
+    let (mut pause, mut told) = (FIRST_PAUSE, String::new());
     loop {
         let fault = match live(&shared, &mut pause).await {
             Ok(()) => return,
-            Err(Fault::Fenced) => return shared.fence(),
-            Err(fault) => fault,
+            Err(fault @ (Fault::Fenced | Fault::WentBack)) => return shared.end(&fault),
+            Err(fault) => fault.to_string(),
         };
-        if shared.standing.send_replace(Standing::Away) != Standing::Away {
-            tracing::error!(%fault, "the ledger's database is out of reach");
+        if shared.standing.send_replace(Standing::Away) != Standing::Away || fault != told {
+            tracing::error!(fault, "the ledger's database is out of reach");
+            told = fault;
         }
         tokio::select! {
             () = shared.stop.cancelled() => return,
-            () = sleep(pause) => pause = (pause * 2).min(MOST_PAUSE),
+            () = sleep(pause) => pause = (pause * 2).min(most_pause),
         }
     }
 }
@@ -50,6 +53,7 @@ async fn live(shared: &Arc<Shared>, pause: &mut Duration) -> Result<(), Fault> {
     let client = &connection.client;
     let owner = || shared.id.of(shared.owner);
     in_time(owner().check(client, shared.beats.load(Ordering::SeqCst))).await?;
+    in_time(shared.work.check(client, shared.owner.epoch)).await?;
     let mut holds = false;
     loop {
         // A session of before that the server has not yet given up has it until then.
@@ -112,7 +116,7 @@ impl Shared {
             }
             Debt::Release(reservations) => session.release_all(&reservations).await,
             Debt::Abandon(all) => {
-                session.begin().await?;
+                session.begin(Timestamp::UNIX_EPOCH).await?;
                 // Whether it was committed is decided once nothing is on its way any more.
                 let alone = "SELECT pg_advisory_xact_lock($1, $2)";
                 session.client().execute(alone, &[&WORKING, &self.owner.epoch]).await?;

@@ -59,14 +59,17 @@ impl Owner {
         client: &mut Client,
         ledger_id: Uuid,
         journal_id: Uuid,
+        takeover_after: Duration,
     ) -> Result<Self, Fault> {
         let token = Uuid::new_v4();
         let transaction = client.transaction().await?;
         let epoch: Option<i32> =
             transaction.client().query_opt_scalar(NEXT_EPOCH, &[&ledger_id]).await?;
         let epoch = epoch.ok_or(Fault::Fenced)?;
-        transaction.execute(REGISTER, &[&epoch, &token, &journal_id]).await?;
+        let after = microseconds(takeover_after);
+        transaction.execute(REGISTER, &[&epoch, &token, &journal_id, &after]).await?;
         transaction.execute(CLEAN, &[]).await?;
+        transaction.execute(CLEAN_WORK, &[]).await?;
         for row in transaction.query(BEFORE, &[&journal_id, &epoch]).await? {
             let dead: i32 = row.try_get(0)?;
             transaction.execute(WAIT_FOR_WORK, &[&WORKING, &dead]).await?;
@@ -81,7 +84,19 @@ impl Owner {
     pub(super) async fn check(&self, client: &Client, beats: i64) -> Result<(), Fault> {
         let row =
             client.query_opt(STANDS, &[&self.ledger_id, &self.epoch, &self.token, &beats]).await?;
-        row.map(|_| ()).ok_or(Fault::Fenced)
+        match row {
+            Some(_) => Ok(()),
+            None => Err(self.why_not(client).await),
+        }
+    }
+
+    /// Why the database does not know this owner as it should.
+    pub(super) async fn why_not(&self, client: &Client) -> Fault {
+        match client.query_opt(FENCED, &[&self.epoch, &self.token]).await {
+            Ok(Some(_)) => Fault::Fenced,
+            Ok(None) => Fault::WentBack,
+            Err(error) => error.into(),
+        }
     }
 
     /// Whether the session's lock is taken, which tells others that this process lives.
@@ -96,7 +111,7 @@ impl Owner {
         let next = beats.saturating_add(1);
         let params: [&(dyn ToSql + Sync); 4] = [&self.epoch, &self.token, &beats, &next];
         match client.execute(BEAT, &params).await? {
-            0 => Err(Fault::Fenced),
+            0 => Err(self.why_not(client).await),
             _ => Ok(next),
         }
     }
@@ -171,15 +186,23 @@ const NEXT_EPOCH: &str =
     "UPDATE toolgate.ledger SET epoch = epoch + 1 WHERE id = $1 RETURNING epoch";
 
 const REGISTER: &str = "
-    INSERT INTO toolgate.owners (epoch, token, journal_id, started_us, seen_us)
-    SELECT $1, $2, $3, now, now FROM toolgate.now_us() now";
+    INSERT INTO toolgate.owners (epoch, token, journal_id, takeover_us, started_us, seen_us)
+    SELECT $1, $2, $3, $4, now, now FROM toolgate.now_us() now";
 
-/// Owners of long ago that nobody asks for any more.
+/// Owners of long ago that nobody asks for any more: a journal's newest after 400
+/// days, the others after 30.
 const CLEAN: &str = "
     DELETE FROM toolgate.owners o
      WHERE (fenced_by IS NOT NULL OR ended_us IS NOT NULL)
-       AND seen_us < toolgate.now_us() - 2592000000000
+       AND seen_us < toolgate.now_us() - CASE
+               WHEN EXISTS (SELECT FROM toolgate.owners later
+                             WHERE later.journal_id = o.journal_id AND later.epoch > o.epoch)
+               THEN 2592000000000 ELSE 34560000000000 END
        AND NOT EXISTS (SELECT FROM toolgate.calls c WHERE c.owner = o.epoch AND c.running)";
+
+const CLEAN_WORK: &str = "
+    DELETE FROM toolgate.work w
+     WHERE NOT EXISTS (SELECT FROM toolgate.owners o WHERE o.epoch = w.epoch)";
 
 /// The starts with a journal that were not taken over yet.
 const BEFORE: &str = "
@@ -195,7 +218,7 @@ const FENCE: &str =
 const FENCE_SILENT: &str = "
     UPDATE toolgate.owners SET fenced_by = $2
      WHERE epoch = $1 AND fenced_by IS NULL AND ended_us IS NULL
-       AND seen_us < toolgate.now_us() - $3::bigint";
+       AND seen_us < toolgate.now_us() - greatest($3::bigint, takeover_us)";
 
 /// The witness stays who it was.
 const ADOPT: &str = "UPDATE toolgate.calls SET owner = $2 WHERE owner = $1 AND running";
@@ -207,6 +230,9 @@ const STANDS: &str = "
 const STANDS_AT_ALL: &str = "
     SELECT FROM toolgate.ledger l JOIN toolgate.owners o ON o.epoch = $2
      WHERE l.id = $1 AND o.token = $3 AND o.fenced_by IS NULL";
+
+const FENCED: &str = "
+    SELECT FROM toolgate.owners WHERE epoch = $1 AND token = $2 AND fenced_by IS NOT NULL";
 
 /// One whose answer was lost may have been counted.
 const BEAT: &str = "
@@ -222,6 +248,6 @@ const END: &str = "
 const SILENT: &str = "
     SELECT epoch FROM toolgate.owners
      WHERE epoch <> $1 AND fenced_by IS NULL AND ended_us IS NULL
-       AND seen_us < toolgate.now_us() - $2::bigint
+       AND seen_us < toolgate.now_us() - greatest($2::bigint, takeover_us)
        AND pg_postmaster_start_time() < clock_timestamp() - ($2::bigint * interval '1 microsecond')
      ORDER BY epoch LIMIT 64";

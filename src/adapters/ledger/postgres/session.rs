@@ -25,6 +25,8 @@ use crate::ports::{LedgerFault, Reservation, Revocation, Revoked, Settlement};
 pub(super) struct Session {
     object: Option<Object<Manager>>,
     in_transaction: bool,
+    /// The commit that this transaction is counted as.
+    noted: Option<i64>,
     pub(super) owner: Owner,
 }
 
@@ -38,7 +40,7 @@ pub(super) struct Stand {
 
 impl Session {
     pub(super) const fn new(object: Object<Manager>, owner: Owner) -> Self {
-        Self { object: Some(object), in_transaction: false, owner }
+        Self { object: Some(object), in_transaction: false, noted: None, owner }
     }
 
     fn parts(&self) -> (&tokio_postgres::Client, &Statements) {
@@ -61,29 +63,53 @@ impl Session {
 
     /// Begins a transaction in which calls are opened for the owner, and reads the
     /// time. A successor waits for its end.
-    pub(super) async fn begin_work(&mut self) -> Result<Stand, Fault> {
+    pub(super) async fn begin_work(&mut self, shown: Timestamp) -> Result<Stand, Fault> {
         self.in_transaction = true;
+        let (slot, commit) = self.count();
         let Owner { epoch, token, ledger_id } = self.owner;
         let (client, statements) = self.parts();
-        let (work, stand): ([&(dyn ToSql + Sync); 2], [&(dyn ToSql + Sync); 3]) =
-            ([&WORKING, &epoch], [&ledger_id, &epoch, &token]);
-        let ((), _, row) = tokio::try_join!(
+        let shown = shown.as_microsecond();
+        let work: [&(dyn ToSql + Sync); 2] = [&WORKING, &epoch];
+        let stand: [&(dyn ToSql + Sync); 3] = [&ledger_id, &epoch, &token];
+        let note: [&(dyn ToSql + Sync); 4] = [&epoch, &slot, &commit, &shown];
+        let ((), _, row, _) = tokio::try_join!(
             client.batch_execute("BEGIN"),
             client.execute(&statements.work, &work),
             client.query_opt(&statements.stand, &stand),
+            client.execute(&statements.note, &note),
         )?;
-        row.map_or(Err(Fault::Fenced), |row| Stand::read(&row))
+        match row {
+            Some(row) => Stand::read(&row),
+            None => Err(self.owner.why_not(client).await),
+        }
     }
 
-    pub(super) async fn begin(&mut self) -> Result<(), Fault> {
+    /// The connection's row, and the number that this transaction has in it.
+    fn count(&mut self) -> (i32, i64) {
+        let Some(object) = &self.object else { unreachable!("taken by drop alone") };
+        let (slot, commit) = (object.slot.number(), object.slot.next());
+        self.noted = Some(commit);
+        (slot, commit)
+    }
+
+    /// Begins a transaction that opens nothing.
+    pub(super) async fn begin(&mut self, shown: Timestamp) -> Result<(), Fault> {
         self.in_transaction = true;
-        Ok(self.client().batch_execute("BEGIN").await?)
+        let (slot, commit) = self.count();
+        let (client, statements) = self.parts();
+        let shown = shown.as_microsecond();
+        let note: [&(dyn ToSql + Sync); 4] = [&self.owner.epoch, &slot, &commit, &shown];
+        tokio::try_join!(client.batch_execute("BEGIN"), client.execute(&statements.note, &note))?;
+        Ok(())
     }
 
     /// From its call on nobody knows whether what was done is durable, until it answers.
     pub(super) async fn commit(&mut self) -> Result<(), Fault> {
         self.client().batch_execute("COMMIT").await?;
         self.in_transaction = false;
+        if let (Some(commit), Some(object)) = (self.noted.take(), &self.object) {
+            object.slot.acknowledge(commit);
+        }
         Ok(())
     }
 
@@ -97,8 +123,10 @@ impl Session {
     pub(super) async fn stand(&self) -> Result<Stand, Fault> {
         let Owner { epoch, token, ledger_id } = self.owner;
         let (client, statements) = self.parts();
-        let row = client.query_opt(&statements.stand, &[&ledger_id, &epoch, &token]).await?;
-        row.map_or(Err(Fault::Fenced), |row| Stand::read(&row))
+        match client.query_opt(&statements.stand, &[&ledger_id, &epoch, &token]).await? {
+            Some(row) => Stand::read(&row),
+            None => Err(self.owner.why_not(client).await),
+        }
     }
 
     /// Shows a time, and a mark if it moved.
@@ -153,7 +181,7 @@ impl Session {
 
     /// Gives reservations back, in a transaction of its own.
     pub(super) async fn release_all(&mut self, all: &[Reservation]) -> Result<(), Fault> {
-        self.begin().await?;
+        self.begin(Timestamp::UNIX_EPOCH).await?;
         self.release(all).await?;
         self.commit().await
     }
@@ -165,7 +193,7 @@ impl Session {
         key: CallKey,
         settlement: &Settlement,
     ) -> Result<Result<(), LedgerFault>, Fault> {
-        self.begin().await?;
+        self.begin(settlement.ended.at).await?;
         let settled = self.settle(reservation_id, key, settlement).await?;
         self.commit().await?;
         Ok(settled)
@@ -236,10 +264,11 @@ impl Session {
 
     /// Revokes a ticket, spent or not.
     pub(super) async fn revoke(
-        &self,
+        &mut self,
         revocation: Revocation,
         skew: std::time::Duration,
     ) -> Result<Revoked, Fault> {
+        self.begin(revocation.revoked_at).await?;
         let stand = self.stand().await?;
         let latest = stand.seen.max(stand.mark).max(Some(revocation.revoked_at));
         let expires_at = latest
@@ -249,6 +278,7 @@ impl Session {
         let (client, statements) = self.parts();
         let params: [&(dyn ToSql + Sync); 2] = [&revocation.confirmation_id, &forget_at];
         let row = client.query_one(&statements.revoke, &params).await?;
+        self.commit().await?;
         Ok(if row.try_get(0)? { Revoked::Spent } else { Revoked::InTime })
     }
 

@@ -17,6 +17,7 @@ use super::owed::{Debt, Owed, abandoned};
 use super::owner::{Identity, Owner};
 use super::reserve::Loser;
 use super::session::{Session, Stand};
+use super::work::Work;
 use crate::domain::reason::Reason;
 use crate::domain::record::{Claim, Reservation, Turned};
 use crate::domain::watermark::{ClockState, Reading, Watermark};
@@ -29,8 +30,10 @@ pub(super) enum Standing {
     Alive,
     /// The way to the database is broken.
     Away,
-    /// A successor has taken over, or the database is another one. For good.
+    /// A successor has taken over. For good.
     Fenced,
+    /// The database lacks what it has acknowledged. For good.
+    WentBack,
 }
 
 pub(super) struct Shared {
@@ -42,6 +45,7 @@ pub(super) struct Shared {
     /// The last start that the journal knew of when this one began.
     pub(super) journal_knows: AtomicI32,
     pub(super) beats: Arc<AtomicI64>,
+    pub(super) work: Arc<Work>,
     pub(super) clock: Mutex<Watermark>,
     pub(super) skew: Duration,
     pub(super) takeover_after: Duration,
@@ -103,7 +107,7 @@ impl Shared {
         T: Send + 'static,
         F: Future<Output = Result<T, Fault>> + Send + 'static,
     {
-        if *self.standing.borrow() == Standing::Fenced {
+        if self.standing.borrow().is_final() {
             return Err(LedgerFault::Failed);
         }
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| LedgerFault::Full)?;
@@ -135,8 +139,8 @@ impl Shared {
 
     /// What a fault means to who asked, once it was told to who must mend it.
     fn failed(&self, fault: &Fault) -> LedgerFault {
-        if matches!(fault, Fault::Fenced) {
-            self.fence();
+        if matches!(fault, Fault::Fenced | Fault::WentBack) {
+            self.end(fault);
         } else {
             tracing::error!(%fault, "the database failed");
             self.look.notify_one();
@@ -144,10 +148,25 @@ impl Shared {
         LedgerFault::Failed
     }
 
-    pub(super) fn fence(&self) {
-        let was = self.standing.send_replace(Standing::Fenced);
-        if was != Standing::Fenced {
-            tracing::error!("another gate has taken over, or the database was restored");
+    /// Nothing more is done: the first reason stands.
+    pub(super) fn end(&self, fault: &Fault) {
+        let standing = match fault {
+            Fault::WentBack => Standing::WentBack,
+            _ => Standing::Fenced,
+        };
+        let is_first = self.standing.send_if_modified(|was| {
+            let is_first = !was.is_final();
+            if is_first {
+                *was = standing;
+            }
+            is_first
+        });
+        match (is_first, standing) {
+            (false, _) => {}
+            (true, Standing::WentBack) => {
+                tracing::error!("the ledger's database lacks what it has acknowledged");
+            }
+            (true, _) => tracing::error!("another gate has taken over"),
         }
     }
 
@@ -176,7 +195,7 @@ impl Shared {
         claims: Vec<Claim>,
         at: Reading,
     ) -> Result<Result<Granted, Loser>, Fault> {
-        let stand = session.begin_work().await?;
+        let stand = session.begin_work(at.now).await?;
         let (state, mark) = self.judge(stand, at);
         if state == ClockState::Behind {
             session.roll_back().await?;
@@ -202,6 +221,12 @@ impl Shared {
             tracing::error!("more is owed to the database than is kept; the next start settles it");
         }
         self.look.notify_one();
+    }
+}
+
+impl Standing {
+    const fn is_final(self) -> bool {
+        matches!(self, Self::Fenced | Self::WentBack)
     }
 }
 

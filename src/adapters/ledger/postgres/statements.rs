@@ -6,6 +6,7 @@ use tokio_postgres::{Client, Error, Statement};
 pub(super) struct Statements {
     pub(super) work: Statement,
     pub(super) stand: Statement,
+    pub(super) note: Statement,
     pub(super) take_ticket: Statement,
     pub(super) ticket: Statement,
     pub(super) open_call: Statement,
@@ -32,6 +33,7 @@ impl Statements {
         Ok(Self {
             work: client.prepare(WORK).await?,
             stand: client.prepare(STAND).await?,
+            note: client.prepare(NOTE).await?,
             take_ticket: client.prepare(TAKE_TICKET).await?,
             ticket: client.prepare(TICKET).await?,
             open_call: client.prepare(OPEN_CALL).await?,
@@ -71,6 +73,12 @@ const STAND: &str = "
      WHERE l.id = $1
        AND EXISTS (SELECT FROM toolgate.owners
                     WHERE epoch = $2 AND token = $3 AND fenced_by IS NULL)";
+
+/// Counts a commit, in the row of the connection.
+const NOTE: &str = "
+    INSERT INTO toolgate.work AS w (epoch, slot, number, shown_us) VALUES ($1, $2, $3, $4)
+    ON CONFLICT (epoch, slot) DO UPDATE
+       SET number = $3, shown_us = greatest(w.shown_us, $4)";
 
 /// The claim on a ticket: whoever inserts it has spent it.
 const TAKE_TICKET: &str = "

@@ -62,10 +62,39 @@ impl PostgresStore {
         Ok(Self { connector, options: options.clone(), connection, found, stand, id })
     }
 
-    /// What earlier starts have left, to be held against the journal.
+    /// What earlier starts have left.
     #[must_use]
     pub const fn found(&self) -> &LedgerFound {
         &self.found
+    }
+
+    /// The same as one journal is to be held against: what was shown by starts
+    /// with that journal, since others go on showing the time to a ledger that is
+    /// too old for this one. A start that the ledger does not know makes it older.
+    ///
+    /// # Errors
+    ///
+    /// See [`PostgresError`].
+    pub async fn found_by(
+        &self,
+        journal_id: &str,
+        beside: Option<&Generation>,
+    ) -> Result<LedgerFound, PostgresError> {
+        let mut found = self.found.clone();
+        let Some(beside) = beside.filter(|it| it.ledger_id == found.generation.ledger_id) else {
+            return Ok(found);
+        };
+        let journal_id =
+            Uuid::try_parse(journal_id).map_err(|_| PostgresError::Content("journal_id"))?;
+        let number = i32::try_from(beside.number).unwrap_or(i32::MAX);
+        let row = self.connection.client.query_one(SHOWN, &[&journal_id, &number]).await?;
+        if !row.try_get::<_, bool>(0)? {
+            found.generation.number = 0;
+        }
+        let shown: Option<i64> = row.try_get(1)?;
+        let shown = shown.map(Timestamp::from_microsecond).transpose();
+        found.seen = shown.map_err(|_| PostgresError::Content("shown_us"))?;
+        Ok(found)
     }
 
     /// The high-water mark, and the database's clock.
@@ -97,7 +126,7 @@ impl PostgresStore {
         let owner = loop {
             tries += 1;
             let client = &mut self.connection.client;
-            match Owner::succeed(client, self.id, journal_id).await {
+            match Owner::succeed(client, self.id, journal_id, self.options.takeover_after).await {
                 Ok(owner) => break owner,
                 // The predecessor's last statement still runs on the server.
                 Err(Fault::Database(fault))
@@ -188,6 +217,15 @@ pub(super) async fn renew(
 const FOUND: &str = "
     SELECT toolgate.now_us(), c.mark_us, c.seen_us, l.id, l.epoch, l.renewed_us
       FROM toolgate.ledger l, toolgate.clock c";
+
+/// Whether a start was with this journal, and the latest time that its starts have
+/// shown; before the first the journal was beside another ledger.
+const SHOWN: &str = "
+    SELECT EXISTS (SELECT FROM toolgate.owners WHERE epoch = $2 AND journal_id = $1),
+           greatest((SELECT max(w.shown_us) FROM toolgate.work w
+                       JOIN toolgate.owners o ON o.epoch = w.epoch WHERE o.journal_id = $1),
+                    (SELECT min(started_us) FROM toolgate.owners WHERE journal_id = $1),
+                    (SELECT renewed_us FROM toolgate.ledger))";
 
 const RUNNING: &str = "SELECT key, record FROM toolgate.calls WHERE running";
 

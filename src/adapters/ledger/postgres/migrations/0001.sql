@@ -50,6 +50,8 @@ CREATE TABLE toolgate.owners (
     -- The journal that it writes. Its lock says that no other start does.
     journal_id uuid NOT NULL,
     started_us bigint NOT NULL,
+    -- How long it must have been silent before another takes over.
+    takeover_us bigint NOT NULL,
     -- Signs of life, counted, and when the last one was.
     beats bigint NOT NULL DEFAULT 0,
     seen_us bigint NOT NULL,
@@ -59,6 +61,17 @@ CREATE TABLE toolgate.owners (
     fenced_by integer
 );
 CREATE INDEX owners_by_journal ON toolgate.owners (journal_id);
+
+-- What each owner has committed, counted by connection, so that a database that
+-- lacks some of it is found.
+CREATE TABLE toolgate.work (
+    epoch integer NOT NULL,
+    slot integer NOT NULL,
+    number bigint NOT NULL,
+    -- The latest time that the gate has shown with it.
+    shown_us bigint NOT NULL,
+    PRIMARY KEY (epoch, slot)
+);
 
 -- The records of calls.
 CREATE TABLE toolgate.calls (
