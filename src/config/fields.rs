@@ -28,7 +28,10 @@ impl<'a> Fields<'a> {
             findings.push(wrong_type(
                 pointer,
                 "a mapping",
-                &format!("write a mapping of {}", known.join(", ")),
+                &match known {
+                    [] => "write {}".to_owned(),
+                    _ => format!("write a mapping of {}", known.join(", ")),
+                },
             ));
             return None;
         };
@@ -38,7 +41,10 @@ impl<'a> Fields<'a> {
                 fields.at(name),
                 Code::UnknownField,
                 format!("there is no field {name:?} here"),
-                format!("remove it, or use one of {}", known.join(", ")),
+                match known {
+                    [] => "remove it: there are no fields here, write {}".to_owned(),
+                    _ => format!("remove it, or use one of {}", known.join(", ")),
+                },
             ));
         }
         Some(fields)
