@@ -22,6 +22,8 @@ pub enum Refused {
     BatchEmpty,
     /// An enum or field outside this version of the contract.
     RequestInvalid(&'static str),
+    /// The `tool_call_id` that is asked for is outside its form.
+    CallIdInvalid,
     /// The bytes are not a message of this method.
     Undecodable,
     /// The message is larger than the server takes.
@@ -94,7 +96,7 @@ pub struct Row {
 
 impl Refused {
     /// One of each, for documentation and tests.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Unauthenticated,
         Self::RoleMissing,
         Self::TenantNotCallers,
@@ -102,6 +104,7 @@ impl Refused {
         Self::ContextInvalid("tenant_id"),
         Self::BatchEmpty,
         Self::RequestInvalid("mode"),
+        Self::CallIdInvalid,
         Self::Undecodable,
         Self::RequestTooLarge,
         Self::RequestLate,
@@ -159,6 +162,12 @@ impl Refused {
                 "REQUEST_INVALID",
                 Code::InvalidArgument,
                 "a field holds a value that this version of the contract does not have",
+            ),
+            // The reason that Execute has for it.
+            Self::CallIdInvalid => (
+                Reason::ProtocolInvalid.code(),
+                Code::InvalidArgument,
+                "the call's id is missing or outside its form: [A-Za-z0-9][A-Za-z0-9._:-]{0,127}",
             ),
             Self::Undecodable => (
                 "UNDECODABLE",
@@ -254,6 +263,7 @@ impl Refused {
             Self::ContextInvalid(field)
             | Self::RequestInvalid(field)
             | Self::UserNotCallers(field) => Some(field),
+            Self::CallIdInvalid => Some("tool_call_id"),
             _ => None,
         }
     }

@@ -87,7 +87,7 @@ impl proto::tool_gate_server::ToolGate for ToolGateService {
         let context = context_for(&extensions, Rpc::GetCall, message.context)?;
         let tool_call_id = message.tool_call_id;
         if !is_call_id(&tool_call_id) {
-            return Err(Refused::RequestInvalid("tool_call_id").into());
+            return Err(Refused::CallIdInvalid.into());
         }
         let whose = require(&extensions, Rpc::GetCall)?.asks_for(&context);
         let told = self.gate.recorded_call(&context, &tool_call_id, whose).await?;

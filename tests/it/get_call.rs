@@ -152,7 +152,8 @@ async fn what_never_ran_or_needs_no_record_is_not_found() {
 
     for id in ["", "c 1", "-c1", &"c".repeat(129)] {
         let status = ask(&world.channel, PROPOSER, context(), id).await.unwrap_err();
-        assert_refused(&status, Code::InvalidArgument, "REQUEST_INVALID", Some("tool_call_id"));
+        assert_refused(&status, Code::InvalidArgument, "PROTOCOL_INVALID", Some("tool_call_id"));
+        assert!(status.message().ends_with(": [A-Za-z0-9][A-Za-z0-9._:-]{0,127}"), "{status}");
     }
     let status = ask(&world.channel, AUDITOR, of_user(""), "shown").await.unwrap_err();
     assert_refused(&status, Code::InvalidArgument, "CONTEXT_INVALID", Some("user_id"));
