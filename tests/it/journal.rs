@@ -219,8 +219,7 @@ async fn another_secret_or_identity_verifies_nothing() {
 async fn segments_removed_shortened_or_planted_are_found() {
     type Attack = fn(&Path);
     // Where it shows: the segment, and the first sequence missing.
-    let attacks: [(&str, u64, u64, Attack); 6] = [
-        ("the first removed", 3, 1, |root| fs::remove_file(segment(root, 1)).unwrap()),
+    let attacks: [(&str, u64, u64, Attack); 5] = [
         ("a middle one removed", 1, 3, |root| fs::remove_file(segment(root, 3)).unwrap()),
         ("the first shortened", 1, 2, |root| {
             write_lines(&segment(root, 1), &lines(&segment(root, 1))[..1]);
@@ -246,6 +245,40 @@ async fn segments_removed_shortened_or_planted_are_found() {
             other => panic!("{name}: {other:?}"),
         }
     }
+}
+
+#[tokio::test]
+async fn a_journal_that_begins_later_needs_its_anchor() {
+    let directory = journal_of(&[&["a", "b"], &["c", "d"]]).await;
+    fs::remove_file(segment(directory.path(), 1)).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    let anchor = directory.path().join("anchor.json");
+    assert!(
+        matches!(&error, OpenError::Unanchored { path, first: 3 } if *path == anchor),
+        "{error:?}"
+    );
+    let expected = format!(
+        "{}: the file is missing, though the first segment begins with record 3: either it was \
+         removed, or the segments before that were. Keep the directory as evidence",
+        anchor.display()
+    );
+    assert!(error.to_string().starts_with(&expected), "{error}");
+}
+
+/// The system's error stands in the text, and is no second cause of it.
+#[tokio::test]
+async fn a_directory_in_the_place_of_a_segment_is_told_once() {
+    let directory = journal_of(&[&["a", "b"], &["c"]]).await;
+    let path = segment(directory.path(), 3);
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    forget_checkpoints(directory.path());
+    let error = open(directory.path()).unwrap_err();
+    let told = toolgate::cli::Failure::from(error).to_string();
+    let expected = format!("{}: reading the segment failed: ", path.display());
+    assert!(told.starts_with(&expected), "{told}");
+    assert!(told.contains("(os error 21). Keep the directory as evidence: "), "{told}");
+    assert_eq!(told.matches("os error").count(), 1, "{told}");
 }
 
 #[tokio::test]

@@ -82,6 +82,87 @@ async fn what_retention_deletes_is_a_gap_to_watchers_also_after_a_restart() {
 
     world.restart().await;
     gap_and_then_all(&world, oldest).await;
+    world.stop().await;
+    the_beginning_is_needed(&world);
+}
+
+/// What is told of a journal that lacks its anchor, or the file that this tells of.
+fn the_beginning_is_needed(world: &World) {
+    let anchor = world.directory.path().join("data/journal/anchor.json");
+    let file = segments(world)[0].clone();
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    let first: u64 = name.parse().unwrap();
+    let cases = [
+        (
+            &anchor,
+            format!(
+                "sequence 1: deleted: the file is missing, though the first segment begins with record {first}: "
+            ),
+        ),
+        (
+            &file,
+            format!(
+                "sequence {first}: deleted: the file is missing, though {} says that the journal begins with its record {first}",
+                anchor.display()
+            ),
+        ),
+    ];
+    for (gone, problem) in cases {
+        let text = fs::read(gone).unwrap();
+        fs::remove_file(gone).unwrap();
+        let (code, out, _) = verify(world, &[]);
+        fs::write(gone, text).unwrap();
+        assert_eq!(code, Some(1));
+        assert!(out.starts_with(&format!("{}: {problem}", gone.display())), "{out}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verify_tells_of_a_checkpoint_that_does_not() {
+    let mut world = World::start().await;
+    reads(&world, 2).await;
+    world.stop().await;
+    let directory = world.directory.path().join("data/journal/checkpoints");
+    let found: Vec<_> = fs::read_dir(directory).unwrap().map(|found| found.unwrap()).collect();
+    let path = found[0].path();
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replacen("\"format\":1", "\"format\":2", 1)).unwrap();
+    let told = format!("toolgate: {}: the checkpoint does not verify: ", path.display());
+    for output in ["human", "json"] {
+        let (code, out, log) = verify(&world, &["--output", output]);
+        assert_eq!(code, Some(0), "{out}");
+        assert!(log.starts_with(&told) && log.lines().count() == 1, "{log}");
+        if output == "json" {
+            let verified: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!(verified["broken_checkpoints"], serde_json::json!([path.to_str().unwrap()]));
+        }
+    }
+}
+
+/// What cannot be read is told with the one mend that fits.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_has_one_mend() {
+    let mut world = World::start().await;
+    world.stop().await;
+    let nowhere = world.directory.path().join("nowhere");
+    let expected = format!(
+        "{}: unreadable: there is no journal: the file is missing\n  mend: give it the journal of a \
+         gate: data.directory with /journal, or --journal DIRECTORY\n",
+        nowhere.join("journal.json").display()
+    );
+    let (code, out, _) = verify(&world, &["--journal", nowhere.to_str().unwrap()]);
+    assert_eq!((code, out), (Some(1), expected));
+
+    let manifest = world.directory.path().join("data/journal/journal.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    fs::write(&manifest, text.replacen("\"format\":1", "\"format\":7", 1)).unwrap();
+    let (code, out, _) = verify(&world, &[]);
+    let expected = format!(
+        "{}: unreadable: /format is 7, and this version reads 1\n  mend: run the version of \
+         toolgate that wrote it\n",
+        manifest.display()
+    );
+    assert_eq!((code, out), (Some(1), expected));
 }
 
 /// A watcher from the first record on is told of what is gone, and sent all the rest.

@@ -7,8 +7,8 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::disk::Directory;
-use super::error::OpenError;
+use super::disk::{Directory, Segment};
+use super::error::{ManifestCause, OpenError};
 use super::sealed::{self, SealFault};
 use crate::domain::audit::{Digest, Head, JournalKeys, Sealed};
 
@@ -66,7 +66,7 @@ impl Anchor {
         journal_id: &str,
     ) -> Result<Option<(Self, Digest)>, OpenError> {
         let path = directory.anchor();
-        let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
+        let fault = |fault, cause| OpenError::Manifest { path: path.clone(), fault, cause };
         let read = sealed::read::<File>(&path, Sealed::Anchor, keys, journal_id);
         let (file, signer) = match read {
             Ok(None) => return Ok(None),
@@ -78,9 +78,15 @@ impl Anchor {
                 return Err(fault(
                     "it does not verify: it was edited, or the key that sealed it is not among \
                      audit.keys",
+                    ManifestCause::Changed,
                 ));
             }
-            Err(SealFault::Content) => return Err(fault("it is of another version of toolgate")),
+            Err(SealFault::Content) => {
+                return Err(fault(
+                    "it is of another version of toolgate",
+                    ManifestCause::OtherVersion,
+                ));
+            }
         };
         let mac = Digest::from_hex(&file.last_deleted_mac);
         match mac.filter(|_| file.format == FORMAT && file.journal_id == journal_id) {
@@ -89,7 +95,31 @@ impl Anchor {
                 let File { newest, newest_recorded, .. } = file;
                 Ok(Some((Self { last_deleted, newest, newest_recorded }, signer)))
             }
-            None => Err(fault("it is of another journal, or of another version of toolgate")),
+            None => Err(fault(
+                "it is of another journal, or of another version of toolgate",
+                ManifestCause::OtherVersion,
+            )),
+        }
+    }
+
+    /// Whether the segments that are kept begin where the anchor says, or without
+    /// one with the first record of all.
+    pub(super) fn check(
+        anchor: Option<&Self>,
+        kept: &[Segment],
+        directory: &Directory,
+    ) -> Result<(), OpenError> {
+        let found = kept.first().map(|segment| segment.first_sequence);
+        match (anchor, found) {
+            (None, Some(first)) if first != 1 => {
+                Err(OpenError::Unanchored { path: directory.anchor(), first })
+            }
+            (Some(anchor), found) if found != Some(anchor.last_deleted.sequence + 1) => {
+                let sequence = anchor.last_deleted.sequence + 1;
+                let (path, anchor) = (directory.segment(sequence), directory.anchor());
+                Err(OpenError::FirstGone { path, anchor, sequence })
+            }
+            _ => Ok(()),
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::disk::Directory;
-use super::error::OpenError;
+use super::error::{ManifestCause, OpenError};
 use crate::adapters::manifest::{self, ManifestFault};
 use crate::domain::generation::Generation;
 
@@ -59,6 +59,7 @@ pub(super) fn read(directory: &Directory) -> Result<Manifest, OpenError> {
     found(directory)?.ok_or_else(|| OpenError::Manifest {
         path: directory.manifest(),
         fault: "there is no journal: the file is missing",
+        cause: ManifestCause::NoJournal,
     })
 }
 
@@ -74,6 +75,7 @@ pub(super) fn read_or_create(
         None if has_segments => Err(OpenError::Manifest {
             path,
             fault: "the file is missing, though there are segments",
+            cause: ManifestCause::Changed,
         }),
         None => {
             let journal_id = Uuid::new_v4().to_string();
@@ -87,7 +89,8 @@ pub(super) fn read_or_create(
 
 fn found(directory: &Directory) -> Result<Option<Manifest>, OpenError> {
     let path = directory.manifest();
-    let fault = |fault| OpenError::Manifest { path: path.clone(), fault };
+    let cause = ManifestCause::Changed;
+    let fault = |fault| OpenError::Manifest { path: path.clone(), fault, cause };
     match manifest::read::<Manifest>(&path, FORMAT) {
         Ok(Some(manifest)) if Uuid::try_parse(&manifest.journal_id).is_ok() => Ok(Some(manifest)),
         Ok(Some(_)) | Err(ManifestFault::Content) => Err(fault(

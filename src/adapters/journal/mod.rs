@@ -46,7 +46,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 pub use diagnosis::Act;
-pub use error::OpenError;
+pub use error::{ManifestCause, OpenError};
 pub use retention::Retention;
 pub use room::JournalRoom;
 pub use stop::Stop;

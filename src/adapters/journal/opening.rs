@@ -56,13 +56,7 @@ impl Opening<'_> {
         let orphans = segments.iter().map(|segment| segment.first_sequence);
         let orphans = orphans.filter(|sequence| *sequence < first).collect();
         segments.retain(|segment| segment.first_sequence >= first);
-        let is_first = |segment: &Segment| segment.first_sequence == first;
-        if anchor.is_some() && !segments.first().is_some_and(is_first) {
-            return Err(OpenError::Missing {
-                path: self.directory.segment(first),
-                sequence: first,
-            });
-        }
+        Anchor::check(anchor.as_ref(), &segments, self.directory)?;
         let (checkpoints, broken) =
             Checkpoint::read_all(self.directory, self.keys, &self.journal_id);
         for path in broken {

@@ -66,6 +66,13 @@ pub enum Unverified {
         /// What was done.
         act: Act,
     },
+    /// The file that the kept records begin with, or that says where, is gone.
+    Beginning {
+        /// Which.
+        fault: OpenError,
+        /// The first record that is gone.
+        sequence: u64,
+    },
     /// Records are gone, up to the end of a segment or with it.
     Gone {
         /// The segment that ends too early or is not there.
@@ -144,10 +151,10 @@ impl Verification {
         let heads: Vec<Head> = kept.iter().map(|(head, _)| *head).collect();
 
         let mut replay = Replay::new(self.start(anchor, Arc::clone(&journal_id)));
-        let is_first = |segment: &Segment| segment.first_sequence == first;
-        if anchor.is_some() && !segments.first().is_some_and(is_first) {
-            return Err(Unverified::Gone { path: directory.segment(first), sequence: first });
-        }
+        Anchor::check(anchor.as_ref(), &segments, directory).map_err(|fault| {
+            let sequence = if anchor.is_some() { first } else { 1 };
+            Unverified::Beginning { fault, sequence }
+        })?;
         match replay.run(&segments, &heads, &stop, seen) {
             Ok(()) => {}
             Err(OpenError::Record { path, line, sequence, .. }) => {

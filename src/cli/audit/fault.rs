@@ -29,13 +29,16 @@ impl Told {
     pub(super) fn of(fault: &Unverified) -> Self {
         match fault {
             Unverified::Unreadable(error) => Self {
-                file: None,
+                file: error.path().map(Path::to_owned),
                 line: None,
                 sequence: None,
                 kind: "unreadable",
-                problem: error.to_string(),
-                mend: "run it as a user that can read the directory, on the directory of a gate",
+                problem: error.problem(),
+                mend: error.mend_of_reader(),
             },
+            Unverified::Beginning { fault, sequence } => {
+                Self::new(fault.path(), *sequence, "deleted", fault.problem())
+            }
             Unverified::Record { path, line, sequence, act } => {
                 let (kind, problem) = of_act(*act, *sequence);
                 Self {
@@ -145,4 +148,44 @@ fn of_act(act: Act, sequence: u64) -> (&'static str, String) {
 
 fn keeper_of(checkpoint: Option<&Path>) -> &'static str {
     if checkpoint.is_some() { "this checkpoint" } else { "the head that was given" }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::adapters::journal::{ManifestCause, OpenError};
+
+    fn told(error: OpenError) -> String {
+        Told::of(&Unverified::Unreadable(error)).to_string()
+    }
+
+    fn of_file(kind: io::ErrorKind) -> String {
+        let source = io::Error::new(kind, "why");
+        told(OpenError::Io { doing: "reading the file", path: "/j/a".into(), source })
+    }
+
+    #[test]
+    fn what_cannot_be_read_has_the_mend_that_fits() {
+        assert_eq!(
+            of_file(io::ErrorKind::PermissionDenied),
+            "/j/a: unreadable: reading the file failed: why\n  mend: run it as a user that can read \
+             the directory\n"
+        );
+        let other = of_file(io::ErrorKind::Other);
+        assert!(other.contains("failed: why\n  mend: keep the directory as evidence"), "{other}");
+        let manifest =
+            |cause| told(OpenError::Manifest { path: "/j/b".into(), fault: "it is so", cause });
+        for (cause, mend) in [
+            (ManifestCause::NoJournal, "give it the journal of a gate"),
+            (ManifestCause::OtherVersion, "run the version of toolgate that wrote it"),
+            (ManifestCause::Changed, "keep the directory as evidence"),
+        ] {
+            let text = manifest(cause);
+            let expected = format!("/j/b: unreadable: it is so\n  mend: {mend}");
+            assert!(text.starts_with(&expected), "{text}");
+            assert_eq!(text.lines().count(), 2, "{text}");
+        }
+    }
 }

@@ -8,8 +8,8 @@ use std::str::FromStr;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::Output;
 use super::fault::Told;
+use super::{Output, notice};
 use crate::adapters::journal::{Verification, Verified};
 use crate::app::audit_keys;
 use crate::cli::Failure;
@@ -52,6 +52,13 @@ impl Verify {
         let (_, keys) = audit_keys(&config.audit_secrets);
         let heads = self.heads.into_iter().map(|KeptHead(head)| head).collect();
         let verified = Verification { directory, keys, heads }.run(&mut |_, _| {});
+        for path in verified.iter().flat_map(|verified| &verified.broken_checkpoints) {
+            notice(&format!(
+                "{}: the checkpoint does not verify: it was torn or edited, and no start uses it. \
+                 If the machine did not go down meanwhile, ask who could write to the disk",
+                path.display()
+            ));
+        }
         let mut out = io::stdout().lock();
         match (&verified, self.output) {
             (Ok(verified), Output::Human) => write!(out, "{}", human(verified))?,
@@ -78,13 +85,6 @@ fn human(verified: &Verified) -> String {
             text,
             "beyond         {bytes} bytes of {}: a record that is being written, or what a crash \
              left for the next start to cut",
-            path.display()
-        );
-    }
-    for path in &verified.broken_checkpoints {
-        let _ = writeln!(
-            text,
-            "passed over    {}: it was torn or edited, and no start uses it",
             path.display()
         );
     }

@@ -120,8 +120,20 @@ async fn an_anchor_that_is_edited_removed_or_of_another_key_is_refused() {
         );
     }
     fs::remove_file(&path).unwrap();
-    assert!(matches!(open(), Err(OpenError::Missing { sequence: 1, .. })));
+    assert!(
+        matches!(open(), Err(OpenError::Unanchored { path: found, first: 3 }) if found == path)
+    );
     fs::write(&path, &text).unwrap();
+    // With the anchor, and without the file that it tells of.
+    let first = Directory::new(bench.directory.path().to_owned()).segment(3);
+    let kept = fs::read(&first).unwrap();
+    fs::remove_file(&first).unwrap();
+    assert!(matches!(
+        open(),
+        Err(OpenError::FirstGone { path: found, anchor, sequence: 3 })
+            if found == first && anchor == path
+    ));
+    fs::write(&first, kept).unwrap();
     let other = JournalOptions {
         keys: JournalKey::new(&[8; 32]).into(),
         ..bench.options(bench.directory.path())
