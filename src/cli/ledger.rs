@@ -81,7 +81,9 @@ async fn migrate(file: &Path, print: bool) -> Result<bool, Failure> {
         LedgerConfig::Postgres(options) => options,
         LedgerConfig::Embedded { .. } => {
             return Err(Failure::new(format!(
-                "{}: the ledger is embedded, and its gate makes it by itself",
+                "{}: the ledger is embedded, and there is nothing to migrate: the gate makes it at \
+                 its start, and beside a journal that had another ledger `toolgate ledger \
+                 new-identity` does. To share one in a database, write ledger.kind: postgres first",
                 file.display()
             )));
         }

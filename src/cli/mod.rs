@@ -54,7 +54,7 @@ enum Command {
     Diff(diff::Diff),
     /// Write new secret files, readable by their owner alone
     Keygen(keygen::Keygen),
-    /// Look after the ledger of a stopped gate
+    /// Look after the ledger; an embedded one with its gate stopped
     Ledger(ledger::LedgerCommand),
     /// Read a confirmation ticket and say why it would be refused
     Ticket(ticket::TicketCommand),

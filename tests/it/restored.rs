@@ -1,6 +1,7 @@
 //! Ledgers and journals that do not belong together.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
@@ -17,7 +18,8 @@ use toolgate::proto::confirmations_client::ConfirmationsClient;
 use toolgate::proto::tool_gate_client::ToolGateClient;
 use toolgate::proto::{CheckRequest, Effect, IssueRequest, Reason, ToolCall, ToolResult};
 
-use crate::support::process::Process;
+use crate::support::postgres;
+use crate::support::process::{Process, run_text};
 use crate::support::running::{
     CONFIRMER, Does, Handler, LEDGER, Options, call, channel, context, execute, start_handler,
     until, with_bearer, write_config,
@@ -305,4 +307,52 @@ fn copy(from: &Path, to: &Path) {
             fs::copy(entry.path(), to).unwrap();
         }
     }
+}
+
+/// The way that docs/operations.md describes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_way_back_from_a_database_is_a_new_identity() {
+    let Some(server) = postgres::server() else { return };
+    let (place, database) = (Place::new().await, server.database());
+    let file = place.path("toolgate.yaml");
+    let config = file.to_str().unwrap();
+    let embedded = fs::read_to_string(&file).unwrap();
+    let shared = format!(
+        "{{kind: postgres, postgres: {{host: 127.0.0.1, port: {}, database: {}, user: {}, \
+         password_file: database}}}}",
+        server.port, database.name, database.user
+    );
+    let kind = "{kind: embedded, single_replica: true}";
+    assert!(embedded.contains(kind));
+    fs::write(&file, embedded.replace(kind, &shared)).unwrap();
+    fs::write(place.path("database"), &database.password).unwrap();
+    fs::set_permissions(place.path("database"), fs::Permissions::from_mode(0o600)).unwrap();
+    let (code, _, log) = run_text(["ledger", "migrate", "--config", config]);
+    assert_eq!(code, Some(0), "{log}");
+    let gate = place.start().await.unwrap();
+    let spent = confirmed(&of(&gate).await, reminder("call-1")).await;
+    let unspent = confirmed(&of(&gate).await, reminder("call-2")).await;
+    assert_eq!(run(&of(&gate).await, spent.clone()).await.reason(), Reason::Ok);
+    gate.stop().await;
+
+    fs::write(&file, embedded).unwrap();
+    assert!(matches!(place.start().await, Err(StartError::LedgerOld)));
+    fs::remove_dir_all(place.path("data/ledger")).unwrap();
+    // Nothing of this is for `ledger migrate`, which says what is.
+    let (code, _, log) = run_text(["ledger", "migrate", "--config", config]);
+    assert_eq!(code, Some(1));
+    assert!(log.contains("nothing to migrate") && log.contains("ledger new-identity"), "{log}");
+    assert!(!place.path("data/ledger").exists());
+
+    let (code, _, log) = run_text(["ledger", "new-identity", "--config", config]);
+    assert_eq!(code, Some(0), "{log}");
+    let gate = place.start().await.unwrap();
+    for ticket in [spent, unspent] {
+        let result = run(&of(&gate).await, ticket).await;
+        assert_eq!(result.reason(), Reason::ConfirmationOtherLedger);
+    }
+    let again = confirmed(&of(&gate).await, reminder("call-2")).await;
+    assert_eq!(run(&of(&gate).await, again).await.reason(), Reason::Ok);
+    assert_eq!(place.invocations(), 2);
+    gate.stop().await;
 }
