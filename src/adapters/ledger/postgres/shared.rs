@@ -208,7 +208,8 @@ impl Shared {
                 return Ok(Err(loser));
             }
         };
-        session.see(stand.now.max(at.now), mark, false).await?;
+        let moved = mark.filter(|_| mark != stand.mark);
+        session.see(stand.now.max(at.now), moved, false).await?;
         let all = reservations.iter().map(|it| (it.id, it.key, abandoned(it, stand.now)));
         let unknown = Owing::new(Arc::clone(&self), Debt::Abandon(all.collect()));
         session.commit().await?;
