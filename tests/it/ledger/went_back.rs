@@ -65,6 +65,7 @@ async fn a_database_without_the_newest_commit_is_found_when_it_is_back() {
         let (proxy, through) = shared.behind_a_proxy().await;
         let seldom = PostgresOptions { takeover_after: Duration::from_secs(30), ..through };
         let ledger = start(&seldom, 1).await;
+        let other = start(&shared.options, 2).await;
         let copy = format!("CREATE TABLE kept_{what} AS SELECT * FROM toolgate.work");
         shared.database.sql(&copy);
         if what == "reserved" {
@@ -85,7 +86,22 @@ async fn a_database_without_the_newest_commit_is_found_when_it_is_back() {
         assert_eq!(lost, Ok(Lost::WentBack), "{what}");
         let again = reserve(&ledger, claim("call-1", ticket(1))).await;
         assert_eq!(again, Err(ReserveFault::Ledger(LedgerFault::Failed)), "{what}");
+        // Another gate has lost nothing, and is told.
+        until("all are told", async || {
+            shared.database.sql("SELECT lacks_us IS NOT NULL FROM toolgate.ledger") == "t"
+        })
+        .await;
+        let there = reserve(&other, claim("call-1", ticket(1))).await;
+        assert_eq!(there, Err(ReserveFault::Ledger(LedgerFault::Failed)), "{what}");
+        let lost = tokio::time::timeout(Duration::from_mins(1), other.lost()).await;
+        assert_eq!(lost, Ok(Lost::WentBack), "{what}");
         assert_eq!(shared.database.sql("SELECT count(*) FROM toolgate.tickets"), "0", "{what}");
+        let mut store = PostgresStore::open(&shared.options).await.unwrap();
+        let again = PostgresStore::open(&shared.options).await.unwrap();
+        let fault = again.start(&Uuid::from_u128(3).to_string()).await.err().unwrap().to_string();
+        assert!(fault.contains("new-identity"), "{fault}");
+        until("all have left", async || store.new_identity(jiff::Timestamp::now()).await.is_ok())
+            .await;
     }
 }
 

@@ -68,6 +68,8 @@ pub enum PostgresError {
     Content(&'static str),
     /// A gate is running on it.
     InUse(i32),
+    /// It lacks what it has acknowledged to a gate.
+    Lacks,
 }
 
 impl From<tokio_postgres::Error> for DatabaseFault {
@@ -243,6 +245,11 @@ impl fmt::Display for PostgresError {
                 f,
                 "the stored {field} cannot be read: was the database written to by hand, or by a \
                  newer version?"
+            ),
+            Self::Lacks => f.write_str(
+                "the ledger lacks what it has acknowledged to a gate, as after a restore or a \
+                 fail-over to a standby that lags: spent tickets may be good again. Stop all \
+                 gates, run toolgate ledger new-identity, and start them",
             ),
             Self::InUse(gates) => write!(
                 f,

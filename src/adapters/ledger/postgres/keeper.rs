@@ -33,16 +33,40 @@ pub(super) async fn keep(shared: Arc<Shared>) {
     loop {
         let fault = match live(&shared, &mut pause).await {
             Ok(()) => return,
-            Err(fault @ (Fault::Fenced | Fault::WentBack)) => return shared.end(&fault),
+            Err(fault @ Fault::WentBack) => {
+                shared.end(&fault);
+                return condemn(&shared).await;
+            }
+            Err(fault @ Fault::Fenced) => return shared.end(&fault),
             Err(fault) => fault.to_string(),
         };
-        if shared.standing.send_replace(Standing::Away) != Standing::Away || fault != told {
+        if shared.stand(Standing::Away) != Standing::Away || fault != told {
             tracing::error!(fault, "the ledger's database is out of reach");
             told = fault;
         }
         tokio::select! {
             () = shared.stop.cancelled() => return,
             () = sleep(pause) => pause = (pause * 2).min(most_pause),
+        }
+    }
+}
+
+/// Tells the other gates, which cannot know, until the database has it.
+async fn condemn(shared: &Shared) {
+    loop {
+        let told = async {
+            let connection = Box::pin(shared.connector.connect_to_ledger()).await?;
+            shared.id.of(shared.owner).condemn(&connection.client).await
+        };
+        match told.await {
+            Ok(()) => return,
+            Err(fault) => {
+                tracing::error!(%fault, "the database failed");
+            }
+        }
+        tokio::select! {
+            () = shared.stop.cancelled() => return,
+            () = sleep(FIRST_PAUSE) => {}
         }
     }
 }
@@ -63,8 +87,12 @@ async fn live(shared: &Arc<Shared>, pause: &mut Duration) -> Result<(), Fault> {
         let beats = in_time(owner().beat(client, shared.beats.load(Ordering::SeqCst))).await?;
         shared.beats.store(beats, Ordering::SeqCst);
         shared.pay().await?;
-        if shared.standing.send_replace(Standing::Alive) == Standing::Away {
-            tracing::info!("the ledger's database is back");
+        match shared.stand(Standing::Alive) {
+            Standing::Away => tracing::info!("the ledger's database is back"),
+            Standing::Alive => {}
+            // An operation has found it.
+            Standing::Fenced => return Err(Fault::Fenced),
+            Standing::WentBack => return Err(Fault::WentBack),
         }
         *pause = FIRST_PAUSE;
         tokio::select! {

@@ -116,6 +116,12 @@ impl Owner {
         }
     }
 
+    /// Says to all gates that the ledger lacks what it has acknowledged.
+    pub(super) async fn condemn(&self, client: &Client) -> Result<(), Fault> {
+        client.execute(CONDEMN, &[&self.ledger_id]).await?;
+        Ok(())
+    }
+
     /// Says that nothing of it is left, if that is so.
     pub(super) async fn end(&self, client: &Client) -> Result<(), Fault> {
         client.execute(END, &[&self.epoch, &self.token]).await?;
@@ -225,7 +231,8 @@ const ADOPT: &str = "UPDATE toolgate.calls SET owner = $2 WHERE owner = $1 AND r
 
 const STANDS: &str = "
     SELECT FROM toolgate.ledger l JOIN toolgate.owners o ON o.epoch = $2
-     WHERE l.id = $1 AND o.token = $3 AND o.fenced_by IS NULL AND o.beats >= $4";
+     WHERE l.id = $1 AND l.lacks_us IS NULL
+       AND o.token = $3 AND o.fenced_by IS NULL AND o.beats >= $4";
 
 const STANDS_AT_ALL: &str = "
     SELECT FROM toolgate.ledger l JOIN toolgate.owners o ON o.epoch = $2
@@ -238,6 +245,9 @@ const FENCED: &str = "
 const BEAT: &str = "
     UPDATE toolgate.owners SET beats = $4, seen_us = toolgate.now_us()
      WHERE epoch = $1 AND token = $2 AND fenced_by IS NULL AND beats BETWEEN $3 AND $4";
+
+const CONDEMN: &str = "
+    UPDATE toolgate.ledger SET lacks_us = toolgate.now_us() WHERE id = $1 AND lacks_us IS NULL";
 
 const END: &str = "
     UPDATE toolgate.owners o SET ended_us = toolgate.now_us()

@@ -148,6 +148,20 @@ impl Shared {
         LedgerFault::Failed
     }
 
+    /// How it stands from now on, unless that is final; and how it stood.
+    pub(super) fn stand(&self, standing: Standing) -> Standing {
+        let mut before = standing;
+        self.standing.send_if_modified(|was| {
+            before = *was;
+            let changes = !was.is_final() && *was != standing;
+            if changes {
+                *was = standing;
+            }
+            changes
+        });
+        before
+    }
+
     /// Nothing more is done: the first reason stands.
     pub(super) fn end(&self, fault: &Fault) {
         let standing = match fault {
@@ -161,6 +175,7 @@ impl Shared {
             }
             is_first
         });
+        self.look.notify_one();
         match (is_first, standing) {
             (false, _) => {}
             (true, Standing::WentBack) => {

@@ -66,11 +66,11 @@ pub(super) const ALIVE: i32 = 0x7467_6100;
 const WORK: &str = "SELECT pg_advisory_xact_lock_shared($1, $2)";
 
 /// The time, and what it is judged by. Nothing where another ledger is here by
-/// now, or where a successor has taken over.
+/// now or this one lacks something, or where a successor has taken over.
 const STAND: &str = "
     SELECT toolgate.now_us(), c.mark_us, c.seen_us
       FROM toolgate.ledger l, toolgate.clock c
-     WHERE l.id = $1
+     WHERE l.id = $1 AND l.lacks_us IS NULL
        AND EXISTS (SELECT FROM toolgate.owners
                     WHERE epoch = $2 AND token = $3 AND fenced_by IS NULL)";
 

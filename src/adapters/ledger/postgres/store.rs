@@ -25,6 +25,7 @@ pub struct PostgresStore {
     found: LedgerFound,
     stand: Stand,
     id: Uuid,
+    lacks: bool,
 }
 
 /// What a migration has done.
@@ -59,7 +60,8 @@ impl PostgresStore {
         let number = u64::try_from(row.try_get::<_, i32>(4)?).unwrap_or_default();
         let generation = Generation { ledger_id: id.to_string().into(), number };
         let found = LedgerFound { generation, is_shared: true, renewed, seen: stand.seen };
-        Ok(Self { connector, options: options.clone(), connection, found, stand, id })
+        let lacks = row.try_get(6)?;
+        Ok(Self { connector, options: options.clone(), connection, found, stand, id, lacks })
     }
 
     /// What earlier starts have left.
@@ -120,6 +122,9 @@ impl PostgresStore {
     ///
     /// See [`PostgresError`].
     pub async fn start(mut self, journal_id: &str) -> Result<PostgresLedger, PostgresError> {
+        if self.lacks {
+            return Err(PostgresError::Lacks);
+        }
         let journal_id =
             Uuid::try_parse(journal_id).map_err(|_| PostgresError::Content("journal_id"))?;
         let mut tries = 0;
@@ -215,7 +220,8 @@ pub(super) async fn renew(
 }
 
 const FOUND: &str = "
-    SELECT toolgate.now_us(), c.mark_us, c.seen_us, l.id, l.epoch, l.renewed_us
+    SELECT toolgate.now_us(), c.mark_us, c.seen_us, l.id, l.epoch, l.renewed_us,
+           l.lacks_us IS NOT NULL
       FROM toolgate.ledger l, toolgate.clock c";
 
 /// Whether a start was with this journal, and the latest time that its starts have
@@ -231,7 +237,7 @@ const RUNNING: &str = "SELECT key, record FROM toolgate.calls WHERE running";
 
 const RENEW: &str = "
     UPDATE toolgate.ledger
-       SET id = gen_random_uuid(), renewed_us = greatest($1, toolgate.now_us())
+       SET id = gen_random_uuid(), lacks_us = NULL, renewed_us = greatest($1, toolgate.now_us())
     RETURNING id";
 
 const SHOW: &str = "

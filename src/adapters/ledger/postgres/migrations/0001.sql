@@ -27,6 +27,9 @@ CREATE TABLE toolgate.ledger (
     epoch integer NOT NULL DEFAULT 0,
     -- When an operator last gave it a new identity.
     renewed_us bigint,
+    -- When a gate found that it lacks what was acknowledged. Nothing is reserved
+    -- on it until it has a new identity.
+    lacks_us bigint,
     -- Tickets that may be forgotten from this second on have been.
     forgotten bigint
 );
