@@ -1,6 +1,7 @@
 //! What stands behind the ports: files, sockets and clocks.
 
 pub mod clock;
+mod code;
 pub mod journal;
 pub mod ledger;
 mod lock;

@@ -23,6 +23,7 @@ const WALLS: &[Wall] = &[
         places: &[
             ("grpc/", "serves the contract"),
             ("adapters/upstream/", "metadata and status codes of the wire"),
+            ("adapters/code.rs", "the names of the latter"),
             ("cli/client.rs", "a client of the gate"),
             ("cli/status.rs", "takes an answer"),
             ("cli/reload.rs", "takes an answer"),

@@ -148,10 +148,8 @@ impl PostgresLedger {
     /// Returns once this start changes nothing any more, and says why.
     pub async fn lost(&self) -> Lost {
         let mut standing = self.shared.standing.subscribe();
-        let is_final =
-            |standing: &Standing| matches!(standing, Standing::Fenced | Standing::WentBack);
         // The sender lives as long as this does.
-        match standing.wait_for(is_final).await.as_deref() {
+        match standing.wait_for(|standing| standing.is_final()).await.as_deref() {
             Ok(Standing::WentBack) => Lost::WentBack,
             _ => Lost::TakenOver,
         }

@@ -12,6 +12,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use tonic::Code;
 
+use crate::adapters::code::code_name;
 use crate::ports::UpstreamFault;
 
 /// Bytes before a gRPC message: the compressed flag and the length.
@@ -119,28 +120,6 @@ fn status_code(headers: &HeaderMap) -> Option<Code> {
     let mut values = headers.get_all("grpc-status").iter();
     let first = values.next()?;
     Some(if values.next().is_some() { Code::Unknown } else { Code::from_bytes(first.as_bytes()) })
-}
-
-const fn code_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
 }
 
 #[cfg(test)]

@@ -168,13 +168,7 @@ impl Shared {
             Fault::WentBack => Standing::WentBack,
             _ => Standing::Fenced,
         };
-        let is_first = self.standing.send_if_modified(|was| {
-            let is_first = !was.is_final();
-            if is_first {
-                *was = standing;
-            }
-            is_first
-        });
+        let is_first = !self.stand(standing).is_final();
         self.look.notify_one();
         match (is_first, standing) {
             (false, _) => {}
@@ -241,7 +235,7 @@ impl Shared {
 }
 
 impl Standing {
-    const fn is_final(self) -> bool {
+    pub(super) const fn is_final(self) -> bool {
         matches!(self, Self::Fenced | Self::WentBack)
     }
 }

@@ -5,6 +5,7 @@ use std::error::Error as _;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
+use crate::adapters::code::code_name;
 use crate::adapters::sinks::peer::{NotTaken, SinkFault};
 
 /// Only what the receiver says of the events themselves may cost an event.
@@ -18,36 +19,13 @@ pub(super) fn of(status: &Status) -> NotTaken {
     if status.source().is_some() {
         return NotTaken::Later { fault: SinkFault::Unreachable, wait: None };
     }
-    let fault = SinkFault::Status(name(status.code()));
+    let fault = SinkFault::Status(code_name(status.code()));
     let wait = status.get_details_retry_info().and_then(|info| info.retry_delay);
     match status.code() {
         Code::InvalidArgument => NotTaken::Refused,
         // Without a time to come back, it is this request that is too much.
         Code::ResourceExhausted | Code::OutOfRange if wait.is_none() => NotTaken::TooMany(fault),
         _ => NotTaken::Later { fault, wait },
-    }
-}
-
-/// As gRPC spells it.
-const fn name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 
@@ -63,11 +41,11 @@ mod tests {
     fn only_invalid_argument_costs_an_event() {
         for number in 1..=16 {
             let code = Code::from_i32(number);
-            let later = NotTaken::Later { fault: SinkFault::Status(name(code)), wait: None };
+            let later = NotTaken::Later { fault: SinkFault::Status(code_name(code)), wait: None };
             let wanted = match code {
                 Code::InvalidArgument => NotTaken::Refused,
                 Code::ResourceExhausted | Code::OutOfRange => {
-                    NotTaken::TooMany(SinkFault::Status(name(code)))
+                    NotTaken::TooMany(SinkFault::Status(code_name(code)))
                 }
                 _ => later,
             };
@@ -81,7 +59,7 @@ mod tests {
         for code in [Code::ResourceExhausted, Code::Unavailable] {
             let details = ErrorDetails::with_retry_info(wait);
             let status = <Status as StatusExt>::with_error_details(code, "", details);
-            let fault = SinkFault::Status(name(code));
+            let fault = SinkFault::Status(code_name(code));
             assert_eq!(of(&status), NotTaken::Later { fault, wait });
         }
     }
